@@ -1,0 +1,1 @@
+"""The programs: thin shells around the engine."""

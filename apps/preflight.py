@@ -1,0 +1,53 @@
+"""Checks of the output place, before minutes of work depend on it."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from ..errors import RequestError
+from ..request import Output
+
+MIB = 2**20
+NEEDED = 64 * MIB
+NEEDED_WITH_FRAMES = 1024 * MIB
+_OTHER_VIDEO = {".mov", ".mkv", ".webm", ".avi", ".m4v", ".gif", ".mpg", ".mpeg"}
+
+
+def output_place(text: str) -> dict[str, Path]:
+    """What `-o` means: a file when it ends in .mp4 (and is no folder), else a folder. Keys of `Output`."""
+    if not text.strip() or "\0" in text:
+        raise RequestError(f"the output {text!r} is no file or folder name.")
+    path = Path(text).expanduser()
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix != ".mp4":
+        if suffix in _OTHER_VIDEO and not path.is_dir():
+            raise RequestError(f"the output {path} cannot be written as {suffix}: clips are mp4. Name it .mp4.")
+        return {"folder": path}
+    return {"folder": path.parent, "path": path}
+
+
+def check_output(output: Output) -> None:
+    """Creates the output folder and makes sure that a clip can be written there.
+
+    Raises RequestError: the named file exists, the folder cannot be made or written, or the disk is full.
+    """
+    if output.path is not None and (output.path.exists() or output.path.is_symlink()):
+        raise RequestError(f"{output.path} exists already and is not overwritten. Give another name, or a folder.")
+    folder = output.folder if output.path is None else output.path.parent
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"the output folder {folder} is a file. Give a folder, or a file name that ends in .mp4.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".videoinfer-"):
+            pass
+    except OSError as error:
+        raise RequestError(
+            f"the output folder {folder} cannot be written: {error.strerror}. Give another -o."
+        ) from error
+    needed = NEEDED_WITH_FRAMES if output.frames else NEEDED
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise RequestError(
+            f"the output folder {folder} has {free // MIB} MiB free; {needed // MIB} MiB are needed. Free some space, "
+            "or give another -o."
+        )

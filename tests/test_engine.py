@@ -1,0 +1,337 @@
+"""The engine from a request to files, and everything that may go wrong on the way."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import videoinfer.model
+from videoinfer.engine import VideoEngine
+from videoinfer.errors import Cancelled, GenerationError, MediaError, ModelError
+from videoinfer.media import probe_mp4
+from videoinfer.request import GenerationRequest, RequestAdjusted
+from videoinfer.result import Latents
+
+PROMPT = "a red circle moves right"
+
+
+def request(folder: Path, **changes: Any) -> GenerationRequest:
+    return GenerationRequest(**{"prompt": PROMPT, "steps": 2, "output": {"folder": folder}} | changes)
+
+
+def loop_blocks(engine: VideoEngine) -> list[str]:
+    pipeline = engine.model.stage("t2va", "denoise")
+    return list(engine.model.family.denoise_loop(pipeline._blocks).sub_blocks)
+
+
+@contextmanager
+def changed(parameter: torch.nn.Parameter, value: float) -> Iterator[None]:
+    before = parameter.data.clone()
+    parameter.data.fill_(value)
+    try:
+        yield
+    finally:
+        parameter.data.copy_(before)
+
+
+def test_generate_writes_the_clip_and_its_sidecar(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    stages: list[str] = []
+    steps: list[tuple[int, int]] = []
+    sigmas: list[float] = []
+
+    def on_step(step: int, total: int, sigma: float) -> None:
+        steps.append((step, total))
+        sigmas.append(sigma)
+
+    asked = request(tmp_path / "new" / "folder", num_frames=123, id="clip", seed=5)
+    with pytest.warns(RequestAdjusted, match="123"):
+        result = tiny_engine.generate(asked, on_stage=stages.append, on_step=on_step)
+    assert stages == ["encode", "denoise", "decode", "write"]
+    assert steps == [(1, 2), (2, 2)]
+    # H3's grid of three points, shifted by 12: 12 s / (1 + 11 s) at s = 1 and 1/2.
+    assert sigmas == pytest.approx([1.0, 12 / 13])
+    found = probe_mp4(result.path)
+    assert (found["frames"], found["width"], found["height"], found["sample_rate"]) == (124, 160, 96, 32000)
+    assert found["audio_duration"] == pytest.approx(124 / 24, abs=0.1)
+    assert found["metadata"].keys() >= {"request", "actual", "model"}
+    record = json.loads(result.sidecar_path.read_text())
+    assert record["request"] == asked.model_dump(mode="json")
+    assert record["actual"] == {
+        "workflow": "t2va", "width": 160, "height": 96, "num_frames": 124, "fps": 24, "steps": 2, "seed": 5,
+    }  # fmt: skip
+    (adjustment,) = record["adjustments"]
+    assert (adjustment["field"], adjustment["asked"], adjustment["actual"]) == ("num_frames", 123, 124)
+    assert record["model"]["family"] == "MiniMax-H3"
+    assert record["timings"].keys() == {"encode", "denoise", "decode", "write", "total"}
+    assert record["peak_memory_mb"] > 0
+    assert record["versions"].keys() >= {"torch", "diffusers", "transformers", "videoinfer"}
+    assert (record["device"], record["dtype"]) == ("cpu", "float32")
+    assert sorted(path.name for path in result.path.parent.iterdir()) == ["clip.json", "clip.mp4"]
+
+
+def test_frames_and_gif_are_written_on_request(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    output = {"folder": tmp_path, "frames": True, "gif": True}
+    result = tiny_engine.generate(request(tmp_path, id="c", output=output, steps=1))
+    assert [path.name for path in result.extras] == ["c_frames", "c.gif"]
+    assert len(list((tmp_path / "c_frames").iterdir())) == 124
+
+
+def test_the_same_seed_in_two_processes_gives_equal_latents(
+    tiny_engine: VideoEngine, tiny_h3_folder: Path, tmp_path: Path
+) -> None:
+    script = f"""
+import torch
+from safetensors.torch import save_file
+from videoinfer.engine import VideoEngine
+from videoinfer.request import GenerationRequest
+torch.set_num_threads({torch.get_num_threads()})
+engine = VideoEngine.from_pretrained({str(tiny_h3_folder)!r}, device="cpu")
+resolved = engine.resolve(GenerationRequest(prompt={PROMPT!r}, steps=2, seed=2**63 - 1))
+latents = engine.denoise(engine.encode(resolved), resolved)
+save_file({{"video": latents.video, "audio": latents.audio}}, {str(tmp_path / "other.safetensors")!r})
+"""
+    root = Path(videoinfer.model.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=root)
+    other = load_file(tmp_path / "other.safetensors")
+    resolved = tiny_engine.resolve(request(tmp_path, seed=2**63 - 1))
+    mine = tiny_engine.denoise(tiny_engine.encode(resolved), resolved)
+    assert torch.equal(mine.video, other["video"])
+    assert torch.equal(mine.audio, other["audio"])
+
+
+@pytest.mark.parametrize("how", ["cancel", "interrupt", "error"])
+def test_a_run_that_ends_early_leaves_no_file_and_no_trace(tiny_engine: VideoEngine, tmp_path: Path, how: str) -> None:
+    blocks = loop_blocks(tiny_engine)
+    resolved = tiny_engine.resolve(request(tmp_path))
+    before = tiny_engine.denoise(tiny_engine.encode(resolved), resolved)
+    cancel = threading.Event()
+    seen: list[int] = []
+
+    def on_step(step: int, total: int, sigma: float) -> None:
+        seen.append(step)
+        if how == "interrupt":
+            raise KeyboardInterrupt
+        if how == "error":
+            raise RuntimeError("the callback is broken")
+        cancel.set()
+
+    wanted = {"cancel": Cancelled, "interrupt": KeyboardInterrupt, "error": GenerationError}[how]
+    with pytest.raises(wanted):
+        tiny_engine.generate(request(tmp_path), on_step=on_step, cancel=cancel)
+    assert seen == [1]  # the second step never ran
+    assert list(tmp_path.iterdir()) == []
+    assert loop_blocks(tiny_engine) == blocks
+    after = tiny_engine.denoise(tiny_engine.encode(resolved), resolved)
+    assert torch.equal(before.video, after.video)
+
+
+@pytest.mark.parametrize("stage", ["encode", "denoise", "decode", "write"])
+def test_cancel_and_interrupt_at_every_stage_leave_no_file(
+    tiny_engine: VideoEngine, tmp_path: Path, stage: str
+) -> None:
+    cancel = threading.Event()
+
+    def interrupt(name: str) -> None:
+        if name == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny_engine.generate(request(tmp_path, steps=1), on_stage=interrupt)
+    cancel.set()
+    with pytest.raises(Cancelled):
+        tiny_engine.generate(request(tmp_path, steps=1), cancel=cancel)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nan_is_refused_before_decoding(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    transformer = tiny_engine.model.stage("t2va", "denoise").transformer
+    stages: list[str] = []
+    bias = transformer.audio_proj_out.bias
+    with changed(bias, float("nan")), pytest.raises(GenerationError, match="sound holds NaN"):
+        tiny_engine.generate(request(tmp_path, steps=1), on_stage=stages.append)
+    assert stages == ["encode", "denoise"]
+    bad = Latents("t2va", torch.full((1, 24, 37, 6, 10), float("inf")), torch.zeros(2, 32, 207))
+    with pytest.raises(GenerationError, match="video holds NaN or Inf"):
+        tiny_engine.decode(bad)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_black_clip_is_refused(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    vae = tiny_engine.model.stage("t2va", "decode").vae
+    with changed(vae.decoder.proj_out.bias, -100.0), pytest.raises(GenerationError, match="all 124 frames are black"):
+        tiny_engine.generate(request(tmp_path, steps=1))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("existing", ["clip.mp4", "clip.json", "clip.gif"])
+def test_existing_files_are_refused_before_any_work(tiny_engine: VideoEngine, tmp_path: Path, existing: str) -> None:
+    (tmp_path / existing).write_text("mine")
+    stages: list[str] = []
+    output = {"path": tmp_path / "clip.mp4", "gif": True}
+    with pytest.raises(MediaError, match=f"{existing} already exists"):
+        tiny_engine.generate(request(tmp_path, output=output), on_stage=stages.append)
+    assert stages == []
+    assert (tmp_path / existing).read_text() == "mine"
+
+
+def test_a_sidecar_that_cannot_be_written_leaves_the_clip(
+    tiny_engine: VideoEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, record: dict[str, Any]) -> None:
+        raise MediaError(f"cannot write {path}: the disk is full")
+
+    monkeypatch.setattr("videoinfer.output_files.write_json", full)
+    with pytest.raises(MediaError, match=r"clip\.mp4 is complete, but .*clip\.json: the disk is full"):
+        tiny_engine.generate(request(tmp_path, id="clip", steps=1))
+    assert probe_mp4(tmp_path / "clip.mp4")["frames"] == 124
+
+
+def test_one_generation_at_a_time(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def again(step: int, total: int, sigma: float) -> None:
+        with pytest.raises(GenerationError) as caught:
+            tiny_engine.generate(request(tmp_path))
+        refused.append(str(caught.value))
+
+    resolved = tiny_engine.resolve(request(tmp_path, steps=1))
+    tiny_engine.denoise(tiny_engine.encode(resolved), resolved, on_step=again)
+    assert len(refused) == 1
+    assert "one generation at a time" in refused[0]
+
+
+def test_a_closed_engine_says_so(tiny_h3_folder: Path, tmp_path: Path) -> None:
+    with VideoEngine.from_pretrained(str(tiny_h3_folder)) as engine:
+        pass
+    engine.close()
+    with pytest.raises(ModelError, match="closed"):
+        engine.generate(request(tmp_path))
+
+
+def loaded(engine: VideoEngine) -> set[str]:
+    return {load_id.split("|")[1] for load_id in engine.model._components}
+
+
+def test_stages_load_what_they_need_and_can_be_freed(tiny_h3_folder: Path, tmp_path: Path) -> None:
+    with VideoEngine.from_pretrained(str(tiny_h3_folder)) as engine:
+        assert loaded(engine) == set()
+        resolved = engine.resolve(request(tmp_path, steps=1))
+        conditioning = engine.encode(resolved)
+        assert loaded(engine) == {"text_encoder", "tokenizer", "processor"}
+        latents = engine.denoise(conditioning, resolved)
+        engine.free("encode")
+        assert loaded(engine) == {"transformer", "scheduler", "audio_scheduler"}
+        engine.free("denoise")
+        assert loaded(engine) == set()
+        assert torch.equal(engine.denoise(engine.encode(resolved), resolved).video, latents.video)
+
+
+def test_components_of_other_stages_make_room(
+    tiny_h3_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with VideoEngine.from_pretrained(str(tiny_h3_folder)) as engine:
+        resolved = engine.resolve(request(tmp_path, steps=1))
+        conditioning = engine.encode(resolved)
+
+        def crowded(estimate: dict[str, int], device: torch.device) -> None:
+            if "text_encoder" in loaded(engine):
+                raise ModelError("the weights need 61 GiB, and 40 GiB are free")
+
+        monkeypatch.setattr(videoinfer.model, "check_fits", crowded)
+        engine.denoise(conditioning, resolved)
+        assert loaded(engine) == {"transformer", "scheduler", "audio_scheduler"}
+        assert engine.model.swaps == 1
+
+
+def test_a_model_that_cannot_fit_is_refused_before_it_is_read(
+    tiny_h3_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("videoinfer.weights.free_memory", lambda device: 1000)
+    with VideoEngine.from_pretrained(str(tiny_h3_folder)) as engine:
+        with pytest.raises(ModelError, match=r"the weights need .*text_encoder .* and cpu has 0\.00 GiB free"):
+            engine.encode(engine.resolve(request(tmp_path)))
+        assert loaded(engine) == set()
+
+
+def test_a_workflow_needs_its_own_partition_only(tiny_h3_two_partitions: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_h3_two_partitions, folder)
+    (folder / "transformer_ref" / "diffusion_pytorch_model.safetensors").unlink()
+    from PIL import Image
+
+    Image.new("RGB", (160, 96)).save(tmp_path / "a.png")
+    with VideoEngine.from_pretrained(str(folder)) as engine:
+        resolved = engine.resolve(request(tmp_path, steps=1))
+        engine.denoise(engine.encode(resolved), resolved)
+        refs = [{"kind": "image", "path": tmp_path / "a.png"}]
+        with pytest.raises(ModelError, match=r"transformer_ref/ has a config\.json and no \*\.safetensors"):
+            engine.encode(engine.resolve(request(tmp_path, references=refs)))
+
+
+@pytest.mark.parametrize(
+    ("component", "file"),
+    [("transformer", "diffusion_pytorch_model.safetensors"), ("text_encoder", "model.safetensors")],
+)
+def test_weights_that_are_missing_from_a_file_are_an_error(
+    tiny_h3_folder: Path, tmp_path: Path, component: str, file: str
+) -> None:
+    """diffusers and transformers would start them at random, and say so in a log."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_h3_folder, folder)
+    weights = load_file(folder / component / file)
+    gone = next(name for name in sorted(weights) if name.endswith("norm1.weight") or "q_proj" in name)
+    del weights[gone]
+    save_file(weights, folder / component / file, metadata={"format": "pt"})
+    with (
+        VideoEngine.from_pretrained(str(folder)) as engine,
+        pytest.raises(ModelError, match="cannot be used as it is on disk") as caught,
+    ):
+        resolved = engine.resolve(request(tmp_path))
+        engine.denoise(engine.encode(resolved), resolved)
+    assert gone.split(".")[-2] in str(caught.value)
+
+
+def test_a_component_that_does_not_load_is_an_error(tiny_h3_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_h3_folder, folder)
+    (folder / "tokenizer" / "tokenizer.json").write_text("{}")
+    with VideoEngine.from_pretrained(str(folder)) as engine, pytest.raises(ModelError, match="tokenizer of the model"):
+        engine.encode(engine.resolve(request(tmp_path)))
+
+
+def test_inputs_that_the_blocks_would_ignore_are_an_error(tiny_engine: VideoEngine) -> None:
+    pipeline = tiny_engine.model.stage("t2va", "encode")
+    with pytest.raises(ModelError, match="encode blocks of MiniMax-H3 take no guidance_scale, negative_prompt"):
+        tiny_engine.model.run(pipeline, "encode", {"prompt": "a", "negative_prompt": "b", "guidance_scale": 3})
+
+
+@pytest.mark.parametrize("device", ["gpu", "meta", "cuda:99"])
+def test_devices_that_do_not_exist_are_named(tiny_h3_folder: Path, device: str) -> None:
+    with pytest.raises(ModelError, match=f"device '{device}'"):
+        VideoEngine.from_pretrained(str(tiny_h3_folder), device=device)
+
+
+def test_long_and_unicode_prompts_run(tiny_engine: VideoEngine) -> None:
+    resolved = tiny_engine.resolve(GenerationRequest(prompt="日本語 🎬 é\n" + "a red circle " * 800, steps=1))
+    latents = tiny_engine.denoise(tiny_engine.encode(resolved), resolved)
+    assert latents.video.shape == (1, 24, 37, 6, 10)
+
+
+def test_half_precision_runs_on_a_cpu(tiny_h3_folder: Path, tmp_path: Path) -> None:
+    with VideoEngine.from_pretrained(str(tiny_h3_folder), device="cpu", dtype="bfloat16") as engine:
+        resolved = engine.resolve(request(tmp_path, steps=1))
+        conditioning = engine.encode(resolved)
+        assert conditioning.prompt_embeds.dtype == torch.bfloat16
+        transformer = engine.model.stage("t2va", "denoise").transformer
+        assert transformer.proj_in.weight.dtype == torch.float32  # pinned by diffusers, as in the release
+        assert transformer.transformer_blocks[0].attn.to_q.weight.dtype == torch.bfloat16
+        assert engine.denoise(conditioning, resolved).video.dtype == torch.float32

@@ -1,0 +1,215 @@
+"""VideoEngine: from a request to a verified mp4 with sound, on one loaded model."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from .conditioning import Conditioning, conditioning_key
+from .denoise import CancelEvent, OnStep, observed
+from .device import DType, select_device, select_dtype
+from .errors import GenerationError, ModelError
+from .families import Stage
+from .media import check_clip, check_finite, load_image
+from .model import Model
+from .output_files import ClipFiles
+from .record import describe
+from .request import GenerationRequest, Grid, ResolvedRequest, resolve
+from .result import Clip, Latents, VideoResult
+from .run import OnStage, Run
+
+__all__ = ["Clip", "Conditioning", "Latents", "VideoEngine", "VideoResult"]
+
+
+class VideoEngine:
+    """One model, ready to make clips, one at a time. Use `from_pretrained`; a context manager closes it.
+
+    The three stages can be called on their own; each raises VideoInferError for what a user can mend. A call while
+    another one runs raises GenerationError.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._busy = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str = "demo",
+        *,
+        device: str = "auto",
+        dtype: DType = "auto",
+        accept_licence: bool = False,
+        offline: bool = False,
+        cache_dir: str | Path | None = None,
+        revision: str | None = None,
+    ) -> Self:
+        """Open a model: `demo` (embedded), a folder, or a hub id. Weights are read when a stage first needs them.
+
+        device: auto (a GPU when there is one), cpu, cuda, cuda:1, ...; dtype: auto (bfloat16 on a GPU, else float32).
+        Raises ModelError: no such model, not supported, incomplete, licence not accepted, no such device.
+        """
+        place = select_device(device)
+        options = {"accept_licence": accept_licence, "offline": offline, "cache_dir": cache_dir, "revision": revision}
+        return cls(Model(model, place, select_dtype(dtype, place), **options))
+
+    @property
+    def grid(self) -> Grid:
+        """What this model can make."""
+        return self.model.grid
+
+    def resolve(self, request: GenerationRequest, *, strict: bool = False) -> ResolvedRequest:
+        """The request on this model's grid; the canvas of a keyframed request follows its first picture."""
+        keyframe_size = None
+        if request.workflow == "fl2va" and request.size is None and request.aspect_ratio is None:
+            first = min(request.references, key=lambda reference: reference.kind)  # first_frame before last_frame
+            keyframe_size = load_image(first.path).size
+        return resolve(request, self.grid, strict=strict, keyframe_size=keyframe_size)
+
+    def encode(self, resolved: ResolvedRequest) -> Conditioning:
+        """Run the text and reference encoders."""
+        with self._exclusive():
+            return self._encode(resolved)
+
+    def denoise(
+        self,
+        conditioning: Conditioning,
+        resolved: ResolvedRequest,
+        on_step: OnStep | None = None,
+        cancel: CancelEvent | None = None,
+    ) -> Latents:
+        """Run the loop over sigmas. `on_step(step from 1, total, sigma)` after each step.
+
+        Raises Cancelled before the first step after `cancel` is set, GenerationError when the result is not finite.
+        """
+        with self._exclusive():
+            return self._denoise(conditioning, resolved, on_step, cancel)
+
+    def decode(self, latents: Latents) -> Clip:
+        """Run the video and audio decoders. GenerationError for NaN or Inf, and for a clip that is all black."""
+        with self._exclusive():
+            return self._decode(latents)
+
+    def conditioning_key(self, resolved: ResolvedRequest) -> str:
+        """The key that `encode` gives to this request's conditioning."""
+        source = self.model.source(resolved.workflow)
+        return conditioning_key(
+            resolved,
+            model=source.name,
+            revision=source.revision,
+            dtype=self.model.dtype,
+            device_type=self.model.device.type,
+        )
+
+    def generate(
+        self,
+        request: GenerationRequest,
+        *,
+        strict: bool = False,
+        on_stage: OnStage | None = None,
+        on_step: OnStep | None = None,
+        cancel: CancelEvent | None = None,
+    ) -> VideoResult:
+        """Make one clip: the mp4, then its JSON sidecar, each published only when complete.
+
+        `on_stage` gets encode, denoise, decode, write as each begins. Raises RequestError, MediaError, ModelError or
+        GenerationError with the reason, Cancelled when `cancel` is set. Once the mp4 is published it stays, whatever
+        happens to the sidecar or the extras.
+        """
+        with self._exclusive():
+            started = time.perf_counter()
+            resolved = self.resolve(request, strict=strict)
+            files = ClipFiles(request)
+            files.check_absent()
+            run = Run(self.model.device, on_stage, cancel)
+            record = describe(self.model, resolved)
+
+            def step(number: int, total: int, sigma: float) -> None:
+                run.memory.sample()
+                if on_step is not None:
+                    on_step(number, total, sigma)
+
+            with run.stage("encode"):
+                conditioning = self._encode(resolved)
+            with run.stage("denoise"):
+                latents = self._denoise(conditioning, resolved, step, cancel)
+            with run.stage("decode"):
+                clip = self._decode(latents)
+            with run.stage("write"):
+                files.write_clip(clip, record)
+            run.timings["total"] = time.perf_counter() - started
+            record["timings"] = {name: round(seconds, 4) for name, seconds in run.timings.items()}
+            record["peak_memory_mb"] = run.memory.megabytes
+            record["swaps"] = self.model.swaps
+            extras = files.write_rest(clip, record)
+            return VideoResult(
+                files.mp4, files.sidecar, resolved, run.timings, run.memory.megabytes, extras=extras, record=record
+            )
+
+    def free(self, stage: Stage) -> None:
+        """Give up the memory of the components that only this stage uses; they are read again when needed."""
+        with self._exclusive():
+            self.model.free(stage)
+
+    def close(self) -> None:
+        """Give up all memory. The engine cannot be used afterwards; closing twice does no harm."""
+        if not self._closed:
+            with self._exclusive():
+                self._closed = True
+                self.model.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _encode(self, resolved: ResolvedRequest) -> Conditioning:
+        key = self.conditioning_key(resolved)
+        pipeline = self.model.stage(resolved.workflow, "encode")
+        inputs = self.model.family.encode_inputs(resolved, pipeline)
+        return self.model.family.conditioning(self.model.run(pipeline, "encode", inputs), resolved, key)
+
+    def _denoise(
+        self,
+        conditioning: Conditioning,
+        resolved: ResolvedRequest,
+        on_step: OnStep | None,
+        cancel: CancelEvent | None,
+    ) -> Latents:
+        family = self.model.family
+        conditioning.check_matches(resolved)
+        pipeline = self.model.stage(resolved.workflow, "denoise")
+        # The CPU's generator: the same seed gives the same noise on every device.
+        generator = torch.Generator("cpu").manual_seed(resolved.seed)
+        inputs = family.denoise_inputs(conditioning, resolved, generator, pipeline)
+        with observed(family.denoise_loop(pipeline._blocks), on_step, cancel):
+            latents = family.latents(self.model.run(pipeline, "denoise", inputs), resolved)
+        check_finite("the denoised video", latents.video)
+        check_finite("the denoised sound", latents.audio)
+        return latents
+
+    def _decode(self, latents: Latents) -> Clip:
+        check_finite("the denoised video", latents.video)
+        check_finite("the denoised sound", latents.audio)
+        pipeline = self.model.stage(latents.workflow, "decode")
+        moved = latents.to(self.model.device)
+        clip = self.model.family.clip(self.model.run(pipeline, "decode", self.model.family.decode_inputs(moved)))
+        check_clip(clip.frames, clip.audio)
+        return clip
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        if self._closed:
+            raise ModelError("this engine is closed: open another one with VideoEngine.from_pretrained.")
+        if not self._busy.acquire(blocking=False):
+            raise GenerationError("this engine is at work: one generation at a time per model. Wait, or open another.")
+        try:
+            yield
+        finally:
+            self._busy.release()

@@ -1,0 +1,25 @@
+"""The errors that a user can meet. `str(error)` is the whole message: the value, what is allowed, and the remedy."""
+
+
+class VideoInferError(ValueError):
+    """Base of every user-facing error."""
+
+
+class RequestError(VideoInferError):
+    """The request itself is wrong: an unknown key, a value outside the model's range, files that contradict."""
+
+
+class ModelError(VideoInferError):
+    """The model cannot be used: not found, incomplete, unsupported, not licensed, or too big for the device."""
+
+
+class MediaError(VideoInferError):
+    """A picture, clip or sound cannot be read, or an output file cannot be written."""
+
+
+class GenerationError(VideoInferError):
+    """The model ran, and what it made is not usable (NaN, Inf, an all-black clip), or a stage failed."""
+
+
+class Cancelled(Exception):
+    """Raised inside the denoise loop when the caller's cancel event is set. Not a failure of the request."""
