@@ -30,6 +30,7 @@ def bare_denoise(engine: VideoEngine, resolved: ResolvedRequest, inputs: dict[st
         blocks.sub_blocks.pop(name)
     pipeline: Any = blocks.init_pipeline(str(engine.model.source(resolved.workflow).folder))
     mine = engine.model.stage(resolved.workflow, "denoise")
+    engine.model.family.denoise_loop(pipeline._blocks).set_progress_bar_config(disable=True)
     pipeline.register_components(**{name: getattr(mine, name) for name in pipeline.component_names})
 
     def run() -> Any:

@@ -240,6 +240,12 @@ def test_the_released_geometry_is_checked(tiny_h3_folder: Path, tmp_path: Path) 
         VideoEngine.from_pretrained(str(folder))
 
 
+def test_the_grid_of_a_description_without_weights(tiny_h3_folder: Path, tmp_path: Path) -> None:
+    """What a hub model is before its components are downloaded."""
+    shutil.copy(tiny_h3_folder / "modular_model_index.json", tmp_path)
+    assert MiniMaxH3().grid(tmp_path) == MiniMaxH3().grid(tiny_h3_folder)
+
+
 def test_folders_that_are_no_model_are_named(tiny_h3_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"x")
     with pytest.raises(ModelError, match=r"modular_model_index\.json and model_index\.json are both missing.*holiday"):
@@ -251,3 +257,13 @@ def test_folders_that_are_no_model_are_named(tiny_h3_folder: Path, tmp_path: Pat
     with pytest.raises(ModelError, match="cannot be read"):
         family_for(tmp_path)
     assert family_for(tiny_h3_folder).name == "MiniMax-H3"
+
+
+@pytest.mark.parametrize("workflow", ["t2va", "ref2va"])
+def test_the_longest_clip_of_the_release_is_made(tiny_engine: VideoEngine, media: Path, workflow: str) -> None:
+    references = ({"kind": "image", "path": media / "large.png"},) if workflow == "ref2va" else ()
+    request = GenerationRequest(prompt="a circle", references=references, duration=15.0, size="32x32", steps=1)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="17"):
+        resolved = tiny_engine.resolve(request)
+    latents = tiny_engine.denoise(tiny_engine.encode(resolved), resolved)
+    assert resolved.num_frames == 362 and latents.video.shape[2] == 107

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-import torch
-
-from .conditioning import Conditioning, conditioning_key
-from .denoise import CancelEvent, OnStep, observed
+from . import stages
+from .conditioning import Conditioning
+from .denoise import CancelEvent, OnStep
 from .device import DType, select_device, select_dtype
 from .errors import GenerationError, ModelError
 from .families import Stage
-from .media import check_clip, check_finite, load_image
+from .media import load_image
 from .model import Model
 from .output_files import ClipFiles
 from .record import describe
@@ -74,7 +73,7 @@ class VideoEngine:
     def encode(self, resolved: ResolvedRequest) -> Conditioning:
         """Run the text and reference encoders."""
         with self._exclusive():
-            return self._encode(resolved)
+            return stages.encode(self.model, resolved)
 
     def denoise(
         self,
@@ -88,23 +87,16 @@ class VideoEngine:
         Raises Cancelled before the first step after `cancel` is set, GenerationError when the result is not finite.
         """
         with self._exclusive():
-            return self._denoise(conditioning, resolved, on_step, cancel)
+            return stages.denoise(self.model, conditioning, resolved, on_step, cancel)
 
     def decode(self, latents: Latents) -> Clip:
         """Run the video and audio decoders. GenerationError for NaN or Inf, and for a clip that is all black."""
         with self._exclusive():
-            return self._decode(latents)
+            return stages.decode(self.model, latents)
 
     def conditioning_key(self, resolved: ResolvedRequest) -> str:
         """The key that `encode` gives to this request's conditioning."""
-        source = self.model.source(resolved.workflow)
-        return conditioning_key(
-            resolved,
-            model=source.name,
-            revision=source.revision,
-            dtype=self.model.dtype,
-            device_type=self.model.device.type,
-        )
+        return stages.key_of(self.model, resolved)
 
     def generate(
         self,
@@ -135,11 +127,11 @@ class VideoEngine:
                     on_step(number, total, sigma)
 
             with run.stage("encode"):
-                conditioning = self._encode(resolved)
+                conditioning = stages.encode(self.model, resolved)
             with run.stage("denoise"):
-                latents = self._denoise(conditioning, resolved, step, cancel)
+                latents = stages.denoise(self.model, conditioning, resolved, step, cancel)
             with run.stage("decode"):
-                clip = self._decode(latents)
+                clip = stages.decode(self.model, latents)
             with run.stage("write"):
                 files.write_clip(clip, record)
             run.timings["total"] = time.perf_counter() - started
@@ -168,40 +160,6 @@ class VideoEngine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _encode(self, resolved: ResolvedRequest) -> Conditioning:
-        key = self.conditioning_key(resolved)
-        pipeline = self.model.stage(resolved.workflow, "encode")
-        inputs = self.model.family.encode_inputs(resolved, pipeline)
-        return self.model.family.conditioning(self.model.run(pipeline, "encode", inputs), resolved, key)
-
-    def _denoise(
-        self,
-        conditioning: Conditioning,
-        resolved: ResolvedRequest,
-        on_step: OnStep | None,
-        cancel: CancelEvent | None,
-    ) -> Latents:
-        family = self.model.family
-        conditioning.check_matches(resolved)
-        pipeline = self.model.stage(resolved.workflow, "denoise")
-        # The CPU's generator: the same seed gives the same noise on every device.
-        generator = torch.Generator("cpu").manual_seed(resolved.seed)
-        inputs = family.denoise_inputs(conditioning, resolved, generator, pipeline)
-        with observed(family.denoise_loop(pipeline._blocks), on_step, cancel):
-            latents = family.latents(self.model.run(pipeline, "denoise", inputs), resolved)
-        check_finite("the denoised video", latents.video)
-        check_finite("the denoised sound", latents.audio)
-        return latents
-
-    def _decode(self, latents: Latents) -> Clip:
-        check_finite("the denoised video", latents.video)
-        check_finite("the denoised sound", latents.audio)
-        pipeline = self.model.stage(latents.workflow, "decode")
-        moved = latents.to(self.model.device)
-        clip = self.model.family.clip(self.model.run(pipeline, "decode", self.model.family.decode_inputs(moved)))
-        check_clip(clip.frames, clip.audio)
-        return clip
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:

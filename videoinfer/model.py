@@ -73,7 +73,7 @@ class Model:
         return self._pipelines[workflow, stage]
 
     def _build(self, workflow: str, stage: Stage, folder: Path) -> Any:
-        pipeline: Any = self.family.stage_blocks(workflow, stage).init_pipeline(str(folder))
+        pipeline: Any = self.family.stage_pipeline(workflow, stage, folder)
         for block in pipeline._blocks.sub_blocks.values():  # `.blocks` is a copy
             if isinstance(block, LoopSequentialPipelineBlocks):
                 block.set_progress_bar_config(disable=True)
@@ -103,9 +103,8 @@ class Model:
         failed = [name for name in names if getattr(pipeline, name) is None]
         if failed or problems:
             what = ", ".join(failed) or "a component"
-            raise ModelError(
-                f"{what} of the model {self.name} cannot be used as it is on disk:\n" + "\n".join(problems)
-            )
+            reason = "\n".join(problems)
+            raise ModelError(f"{what} of the model {self.name} cannot be used as it is on disk:\n{reason}")
         for name in names:
             component = getattr(pipeline, name)
             if isinstance(component, torch.nn.Module):

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -70,8 +71,7 @@ def read_cases(path: Path) -> list[Case]:
         for reference in request.references:
             if reference.kind in ("image", "first_frame", "last_frame"):
                 with Image.open(reference.path) as picture:
-                    pixels = torch.tensor(list(picture.convert("RGB").getdata()), dtype=torch.uint8)
-                    seen = read_clip(pixels.view(1, picture.height, picture.width, 3))
+                    seen = read_clip(torch.from_numpy(np.array(picture.convert("RGB")))[None])
                 names = ("colour", "shape") if reference.kind == "image" else ("colour", "shape", "background", "size")
                 expected = {name: getattr(seen, name) for name in names} | expected
         cases.append(Case(request, expected))

@@ -142,7 +142,7 @@ def make_text_encoder(
 
     `words` are the words whose vectors are pushed apart; every other token gets a random vector.
     """
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
+    ids = tokenizer.get_vocab()
     half = head_dim // 2
     side = half // 4
     config = Qwen3VLConfig(

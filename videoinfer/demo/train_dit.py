@@ -56,9 +56,9 @@ def stage_at(done: float, step: int) -> Stage:
     """The stage after the share `done` of the training time; stages alternate where one would be forgotten."""
     if done < 0.12:
         return SINGLE
-    if done < 0.55:
+    if done < 0.65:
         return SINGLE if step % 8 == 0 else SPREAD
-    if done < 0.85:
+    if done < 0.9:
         return SPREAD if step % 2 == 0 else WHOLE
     return (WHOLE, SPREAD, WHOLE, LONG)[step % 4]
 

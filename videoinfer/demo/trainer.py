@@ -14,6 +14,7 @@ from torch import nn
 
 SAVE_EVERY = 150.0  # seconds
 REPORT_EVERY = 50  # steps
+WARM_UP = 100  # steps
 
 # Given the share of the training time that is over, the terms of one fresh batch's loss; they are added up. Terms whose
 # name begins with "_" are only reported.
@@ -68,7 +69,7 @@ class Trainer:
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * lr_scale * min(1.0, (self.step + 1) / 200)
+            group["lr"] = self.lr * lr_scale * min(1.0, (self.step + 1) / WARM_UP)
         self.optimizer.step()
         self.step += 1
         decay = min(self.average, (1 + self.step) / (10 + self.step))
@@ -82,6 +83,9 @@ class Trainer:
             state = self.optimizer.state[parameter]
             tensors[f"model.{name}"], tensors[f"ema.{name}"] = parameter.detach(), average
             tensors[f"m.{name}"], tensors[f"v.{name}"] = state["exp_avg"], state["exp_avg_sq"]
+        for name, parameter in self.model.named_parameters():
+            if not parameter.requires_grad:  # part of the result all the same
+                tensors[f"ema.{name}"] = parameter.detach()
         facts = {"step": str(self.step), "seconds": json.dumps(self.seconds)}
         part = self.path.with_suffix(".part")
         part.parent.mkdir(parents=True, exist_ok=True)

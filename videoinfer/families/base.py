@@ -28,7 +28,6 @@ class Family(ABC):
     pipeline_classes: ClassVar[tuple[str, ...]]  # `_class_name` in the model index
     workflows: ClassVar[tuple[str, ...]]
     fps: ClassVar[int]
-    licence: ClassVar[str]  # the notice that a user sees before the released weights are used
 
     def matches(self, index: Mapping[str, Any]) -> bool:
         """Whether a model index (modular or not) is of this family."""
@@ -41,6 +40,10 @@ class Family(ABC):
     @abstractmethod
     def stage_blocks(self, workflow: str, stage: Stage) -> SequentialPipelineBlocks:
         """Fresh blocks of one stage of one workflow, cut from diffusers' own blocks."""
+
+    def stage_pipeline(self, workflow: str, stage: Stage, folder: Path) -> Any:
+        """The stage's `ModularPipeline` over the folder, no component loaded yet."""
+        return self.stage_blocks(workflow, stage).init_pipeline(str(folder))
 
     @abstractmethod
     def denoise_loop(self, blocks: SequentialPipelineBlocks) -> LoopSequentialPipelineBlocks:
@@ -72,9 +75,9 @@ class Family(ABC):
     def clip(self, outputs: Mapping[str, Any]) -> Clip:
         """What the decode stage made."""
 
+    @abstractmethod
     def stage_outputs(self, stage: Stage) -> tuple[str, ...]:
         """Names of the intermediates that a stage hands on."""
-        raise NotImplementedError
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""The three stages of a generation as plain functions over a model: encode, denoise, decode."""
+
+import torch
+
+from .conditioning import Conditioning, conditioning_key
+from .denoise import CancelEvent, OnStep, observed
+from .media import check_clip, check_finite
+from .model import Model
+from .request import ResolvedRequest
+from .result import Clip, Latents
+
+
+def key_of(model: Model, resolved: ResolvedRequest) -> str:
+    """The key of the conditioning that this model makes of this request."""
+    source = model.source(resolved.workflow)
+    return conditioning_key(
+        resolved, model=source.name, revision=source.revision, dtype=model.dtype, device_type=model.device.type
+    )
+
+
+def encode(model: Model, resolved: ResolvedRequest) -> Conditioning:
+    """Run the text and reference encoders."""
+    key = key_of(model, resolved)
+    pipeline = model.stage(resolved.workflow, "encode")
+    inputs = model.family.encode_inputs(resolved, pipeline)
+    return model.family.conditioning(model.run(pipeline, "encode", inputs), resolved, key)
+
+
+def denoise(
+    model: Model,
+    conditioning: Conditioning,
+    resolved: ResolvedRequest,
+    on_step: OnStep | None = None,
+    cancel: CancelEvent | None = None,
+) -> Latents:
+    """Run the loop over sigmas. Raises Cancelled, and GenerationError when the result is not finite."""
+    conditioning.check_matches(resolved)
+    pipeline = model.stage(resolved.workflow, "denoise")
+    # The CPU's generator: the same seed gives the same noise on every device.
+    generator = torch.Generator("cpu").manual_seed(resolved.seed)
+    inputs = model.family.denoise_inputs(conditioning, resolved, generator, pipeline)
+    with observed(model.family.denoise_loop(pipeline._blocks), on_step, cancel):
+        latents = model.family.latents(model.run(pipeline, "denoise", inputs), resolved)
+    _check_finite(latents)
+    return latents
+
+
+def decode(model: Model, latents: Latents) -> Clip:
+    """Run the decoders. Raises GenerationError for NaN or Inf before them, and for an all-black clip after them."""
+    _check_finite(latents)
+    pipeline = model.stage(latents.workflow, "decode")
+    inputs = model.family.decode_inputs(latents.to(model.device))
+    clip = model.family.clip(model.run(pipeline, "decode", inputs))
+    check_clip(clip.frames, clip.audio)
+    return clip
+
+
+def _check_finite(latents: Latents) -> None:
+    check_finite("the denoised video", latents.video)
+    check_finite("the denoised sound", latents.audio)
