@@ -10,10 +10,12 @@ import json
 from pathlib import Path
 
 import torch
+from diffusers import MiniMaxH3Transformer3DModel
 
 from .architecture import DEMO, make_components, make_transformer, write_pipeline_folder
 from .train_audio_vae import train_audio_vae
-from .train_dit import TextStates, train_dit
+from .train_conditions import TextStates
+from .train_dit import start_dit, train_dit
 from .train_video_decoder import load_basis, make_basis, train_decoder
 from .train_video_encoder import finish_encoder, train_encoder
 from .trainer import load_average
@@ -48,8 +50,8 @@ def package(work: Path, folder: Path) -> Path:
     return folder
 
 
-def make(part: str, work: Path, folder: Path, minutes: float | None) -> None:
-    """Run one part."""
+def make(part: str, work: Path, folder: Path, minutes: float | None, start: Path | None = None) -> None:
+    """Run one part. `start`: the DiT begins at the weights of this pipeline folder instead of fresh ones."""
     torch.manual_seed(0)
     basis_file = work / "basis.safetensors"
     if part == "basis":
@@ -69,7 +71,13 @@ def make(part: str, work: Path, folder: Path, minutes: float | None) -> None:
         train_audio_vae(components["audio_vae"], work / "audio.safetensors", minutes)
     else:
         states = TextStates(components["text_encoder"], components["tokenizer"], components["processor"])
-        train_dit(make_transformer(DEMO), states, basis, work / "dit.safetensors", minutes)
+        dit = make_transformer(DEMO)
+        start_dit(dit)
+        if start is not None:
+            dit.load_state_dict(
+                MiniMaxH3Transformer3DModel.from_pretrained(start, subfolder="transformer").state_dict()
+            )
+        train_dit(dit, states, basis, work / "dit.safetensors", minutes)
 
 
 def main() -> None:
@@ -77,12 +85,13 @@ def main() -> None:
     parser.add_argument("part", choices=(*PARTS, "all"))
     parser.add_argument("--work", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "weights", help="where `package` writes")
+    parser.add_argument("--start", type=Path, help="pipeline folder whose DiT is trained further")
     parser.add_argument("--minutes", type=float, help="training time of this part")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for part in PARTS if arguments.part == "all" else (arguments.part,):
-        make(part, arguments.work, arguments.folder, arguments.minutes)
+        make(part, arguments.work, arguments.folder, arguments.minutes, arguments.start)
 
 
 if __name__ == "__main__":
