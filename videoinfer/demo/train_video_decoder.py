@@ -26,6 +26,7 @@ from .trainer import Trainer
 from .world import FPS, random_scene
 
 NOISE = 0.375
+PIXEL_NOISE = 1.5  # more of it on the pixel channels, at most: a DiT is surest of the layout, and it should decide
 WINDOW = latent_frame_groups(22)  # seven latent frames: what the VAE decodes at a time
 
 
@@ -76,7 +77,7 @@ def start_at_basis(vae: AutoencoderKLMiniMaxH3, basis: Basis, level: float = 1.5
 
 
 def train_decoder(vae: AutoencoderKLMiniMaxH3, basis: Basis, path: Path, minutes: float) -> None:
-    """L1 + 2 MSE on windows of 22 frames, with noise of 0 to `NOISE` (in the DiT's units) on the latents."""
+    """L1 + 2 MSE on windows of 22 frames, with noise (in the DiT's units) on the latents."""
     vae.encoder.requires_grad_(False)
     vae.quant_conv.requires_grad_(False)
     start_at_basis(vae, basis)
@@ -88,6 +89,8 @@ def train_decoder(vae: AutoencoderKLMiniMaxH3, basis: Basis, path: Path, minutes
         groups = WINDOW[None] + 17 * torch.randint(0, 20, (3, 1, 1), generator=generator)
         latents = scene_latents(scenes, groups, basis)
         strength = NOISE * torch.rand(3, 1, 1, 1, 1, generator=generator)
+        strength = strength.repeat(1, 1, 1, 1, CHANNELS)
+        strength[..., LAYOUT:] += PIXEL_NOISE * torch.rand(3, 1, 1, 1, 1, generator=generator) ** 2
         latents = latents + strength * torch.randn(latents.shape, generator=generator) / basis.scale
         target = normalise_pixels(render(scenes, groups.flatten(1) / FPS)).permute(0, 4, 1, 2, 3)
         error = vae.decoder(vae.post_quant_conv(latents.permute(0, 4, 1, 2, 3))) - target
