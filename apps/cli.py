@@ -1,4 +1,7 @@
-"""The command line: `videoinfer generate`, `videoinfer models`. Exit codes: 0 ok, 1 failed, 2 bad usage, 130 Ctrl-C."""
+"""The command line: `videoinfer generate`, `batch`, `jobs`, `models`.
+
+Exit codes: 0 ok, 1 failed, 2 bad usage, 130 Ctrl-C.
+"""
 
 import json
 import os
@@ -13,11 +16,15 @@ from typer.exceptions import TyperException
 from .. import __version__
 from ..errors import GenerationError, MediaError, ModelError, RequestError, VideoInferError
 from .flags import Flags, build_request, read_run
+from .queue_commands import batch, jobs
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 KINDS = {RequestError: "request", ModelError: "model", MediaError: "media", GenerationError: "generation"}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+app.command()(batch)
+app.add_typer(jobs, name="jobs")
 
 PROMPT_HELP = (
     "What the clip shows. With --soundscape or --music it becomes the first part of MiniMax-H3's structured prompt, "

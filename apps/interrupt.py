@@ -44,3 +44,27 @@ def interruptible(told: Callable[[str], None]) -> Iterator[Interrupt]:
         yield interrupt
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def stop_on_interrupt(stop: Callable[[str], None], told: Callable[[str], None]) -> Iterator[None]:
+    """For a batch: the first Ctrl-C (or SIGTERM) calls `stop`, which lets jobs in hand finish; the second ends it."""
+    presses = 0
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            raise KeyboardInterrupt
+        told("finishing the jobs in hand; Ctrl-C again stops at once, and they are made again next time")
+        stop("interrupted")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,7 +1,6 @@
 """VideoEngine: from a request to a verified mp4 with sound, on one loaded model."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +12,12 @@ from .denoise import CancelEvent, OnStep
 from .device import DType, select_device, select_dtype
 from .errors import GenerationError, ModelError
 from .families import Stage
+from .generation import Generation
 from .media import load_image
 from .model import Model
-from .output_files import ClipFiles
-from .record import describe
 from .request import GenerationRequest, Grid, ResolvedRequest, resolve
 from .result import Clip, Latents, VideoResult
-from .run import OnStage, Run
+from .run import OnStage
 
 __all__ = ["Clip", "Conditioning", "Latents", "VideoEngine", "VideoResult"]
 
@@ -114,34 +112,10 @@ class VideoEngine:
         happens to the sidecar or the extras.
         """
         with self._exclusive():
-            started = time.perf_counter()
             resolved = self.resolve(request, strict=strict)
-            files = ClipFiles(request)
-            files.check_absent()
-            run = Run(self.model.device, on_stage, cancel)
-            record = describe(self.model, resolved)
-
-            def step(number: int, total: int, sigma: float) -> None:
-                run.memory.sample()
-                if on_step is not None:
-                    on_step(number, total, sigma)
-
-            with run.stage("encode"):
-                conditioning = stages.encode(self.model, resolved)
-            with run.stage("denoise"):
-                latents = stages.denoise(self.model, conditioning, resolved, step, cancel)
-            with run.stage("decode"):
-                clip = stages.decode(self.model, latents)
-            with run.stage("write"):
-                files.write_clip(clip, record)
-            run.timings["total"] = time.perf_counter() - started
-            record["timings"] = {name: round(seconds, 4) for name, seconds in run.timings.items()}
-            record["peak_memory_mb"] = run.memory.megabytes
-            record["swaps"] = self.model.swaps
-            extras = files.write_rest(clip, record)
-            return VideoResult(
-                files.mp4, files.sidecar, resolved, run.timings, run.memory.megabytes, extras=extras, record=record
-            )
+            generation = Generation(self.model, resolved, on_stage=on_stage, on_step=on_step, cancel=cancel)
+            generation.denoise()
+            return generation.finish()
 
     def free(self, stage: Stage) -> None:
         """Give up the memory of the components that only this stage uses; they are read again when needed."""

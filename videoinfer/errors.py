@@ -21,5 +21,13 @@ class GenerationError(VideoInferError):
     """The model ran, and what it made is not usable (NaN, Inf, an all-black clip), or a stage failed."""
 
 
+class OutOfMemory(GenerationError):
+    """The device has not enough memory for a stage of this request."""
+
+
+class DiskFull(MediaError):
+    """An output file cannot be written, because there is no room for it."""
+
+
 class Cancelled(Exception):
     """Raised inside the denoise loop when the caller's cancel event is set. Not a failure of the request."""

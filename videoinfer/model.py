@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
 from transformers.utils import logging as transformers_logging
 
-from .errors import Cancelled, GenerationError, ModelError, VideoInferError
+from .errors import Cancelled, GenerationError, ModelError, OutOfMemory, VideoInferError
 from .families import STAGES, Family, Stage, family_for
 from .library_logs import collected_problems, quiet_block_errors
 from .loading import ModelSource, check_fits, estimate_memory, resolve_model
@@ -37,6 +38,7 @@ class Model:
         self._sources: dict[str, ModelSource] = {}
         self._pipelines: dict[tuple[str, Stage], Any] = {}
         self._components: dict[str, Any] = {}  # by diffusers' load id: folder, subfolder, variant, revision
+        self._loading = threading.RLock()  # two stages of different clips may ask at the same time
         self._used: dict[Stage, set[str]] = {stage: set() for stage in STAGES}  # load ids that a stage ever needed
 
     def source(self, workflow: str) -> ModelSource:
@@ -46,31 +48,36 @@ class Model:
         """
         if workflow not in self._sources:
             index = resolve_model(self.name, components=[], **self._source_options).folder
-            subfolders = {
-                spec.subfolder or name
-                for stage in STAGES
-                for name, spec in self._specs(self._build(workflow, stage, index)).items()
-            }
+            subfolders = set().union(*(self._subfolders(workflow, stage, index) for stage in STAGES))
             source = resolve_model(self.name, components=sorted(subfolders), **self._source_options)
             self.family.grid(source.folder)  # with all configuration files there, its facts can be checked
             self._sources[workflow] = source
         return self._sources[workflow]
 
+    def components(self, workflow: str, stage: Stage) -> set[str]:
+        """The subfolders that a stage of a workflow reads."""
+        return self._subfolders(workflow, stage, self.source(workflow).folder)
+
+    def _subfolders(self, workflow: str, stage: Stage, folder: Path) -> set[str]:
+        specs = self._specs(self._build(workflow, stage, folder))
+        return {spec.subfolder or name for name, spec in specs.items()}
+
     def stage(self, workflow: str, stage: Stage) -> Any:
         """The `ModularPipeline` of one stage, its components on the device. ModelError when one cannot be loaded."""
-        if (workflow, stage) not in self._pipelines:
-            folder = self.source(workflow).folder
-            pipeline = self._build(workflow, stage, folder)
-            specs = self._specs(pipeline)
-            for name, spec in specs.items():
-                # diffusers falls back to the hub for what it does not find in the folder: never silently, not here.
-                if spec.pretrained_model_name_or_path != str(folder):
-                    raise ModelError(f"{folder / (spec.subfolder or name)} is missing: download the model again.")
-            self._load(pipeline, [name for name, spec in specs.items() if spec.load_id not in self._components])
-            pipeline.register_components(**{name: self._components[spec.load_id] for name, spec in specs.items()})
-            self._pipelines[workflow, stage] = pipeline
-            self._used[stage] |= {spec.load_id for spec in specs.values()}
-        return self._pipelines[workflow, stage]
+        with self._loading:
+            if (workflow, stage) not in self._pipelines:
+                folder = self.source(workflow).folder
+                pipeline = self._build(workflow, stage, folder)
+                specs = self._specs(pipeline)
+                for name, spec in specs.items():
+                    # diffusers falls back to the hub for what it does not find in the folder: never silently, not here.
+                    if spec.pretrained_model_name_or_path != str(folder):
+                        raise ModelError(f"{folder / (spec.subfolder or name)} is missing: download the model again.")
+                self._load(pipeline, [name for name, spec in specs.items() if spec.load_id not in self._components])
+                pipeline.register_components(**{name: self._components[spec.load_id] for name, spec in specs.items()})
+                self._pipelines[workflow, stage] = pipeline
+                self._used[stage] |= {spec.load_id for spec in specs.values()}
+            return self._pipelines[workflow, stage]
 
     def _build(self, workflow: str, stage: Stage, folder: Path) -> Any:
         pipeline: Any = self.family.stage_pipeline(workflow, stage, folder)
@@ -127,8 +134,9 @@ class Model:
 
     def free(self, stage: Stage) -> None:
         """Give up the components that only this stage uses; they are loaded again when needed."""
-        others = set().union(*(ids for owner, ids in self._used.items() if owner != stage))
-        self._drop((self._used[stage] - others) & set(self._components))
+        with self._loading:
+            others = set().union(*(ids for owner, ids in self._used.items() if owner != stage))
+            self._drop((self._used[stage] - others) & set(self._components))
 
     def close(self) -> None:
         self._drop(set(self._components))
@@ -156,8 +164,8 @@ class Model:
                 return pipeline(**inputs, output=list(self.family.stage_outputs(stage)))
         except (VideoInferError, Cancelled):
             raise
-        except torch.OutOfMemoryError as error:
-            raise GenerationError(
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise OutOfMemory(
                 f"{self.device} ran out of memory in the {stage} stage. Ask for a smaller size or fewer frames."
             ) from error
         except Exception as error:

@@ -62,5 +62,5 @@ class ClipFiles:
                 write_gif(self.gif, clip.frames, clip.fps)
                 written.append(self.gif)
         except MediaError as error:
-            raise MediaError(f"the clip {self.mp4} is complete, but not all that belongs to it: {error}") from error
+            raise type(error)(f"the clip {self.mp4} is complete, but not all that belongs to it: {error}") from error
         return tuple(written)

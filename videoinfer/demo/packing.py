@@ -9,6 +9,7 @@ Shapes: B samples, N text rows, C conditioning rows, A audio latents per side, F
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from diffusers.models.transformers.transformer_minimax_h3 import MiniMaxH3Transformer3DModel, _apply_rotary_emb
@@ -53,7 +54,8 @@ class PackedAttention:
 def share_packed_attention(dit: MiniMaxH3Transformer3DModel) -> None:
     """Give every attention of the DiT one `PackedAttention`, so that `packed_velocity` sets its samples once."""
     processor = PackedAttention()
-    dit.set_attn_processor({name: processor for name in dit.attn_processors})
+    processors: Any = {name: processor for name in dit.attn_processors}
+    dit.set_attn_processor(processors)
 
 
 def patch_rows(latents: torch.Tensor) -> torch.Tensor:
@@ -143,7 +145,7 @@ def packed_velocity(
     which = torch.arange(batch)[:, None].repeat(1, length)
     which[:, starts[2] : starts[3]] += batch
     which[:, starts[1] : starts[2]] += 2 * batch
-    processor = next(iter(dit.attn_processors.values()))
+    processor: Any = next(iter(dit.attn_processors.values()))
     processor.samples = batch
     out, out_audio = dit(
         hidden_states=torch.cat([condition, video], 1).flatten(0, 1)[None],

@@ -4,6 +4,7 @@ Every pitch has a whole number of periods per latent, so a latent fully determin
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLMiniMaxH3Audio
@@ -31,10 +32,11 @@ def _batch(generator: torch.Generator, count: int) -> tuple[torch.Tensor, torch.
 
 def train_audio_vae(vae: AutoencoderKLMiniMaxH3Audio, path: Path, minutes: float) -> None:
     """Decoder: squared error of the waveform from noisy latents. Encoder: squared error of the latents."""
-    vae.logs_proj.requires_grad_(False)
+    logs: Any = vae.logs_proj
+    logs.requires_grad_(False)
     with torch.no_grad():
-        vae.logs_proj.weight.zero_()
-        vae.logs_proj.bias.fill_(-10.0)
+        logs.weight.zero_()
+        logs.bias.fill_(-10.0)
     trainer = Trainer(vae, path, lr=3e-3, average=0.99, weight_decay=0.0)
     generator = torch.Generator().manual_seed(300 + trainer.step)
 
@@ -42,7 +44,8 @@ def train_audio_vae(vae: AutoencoderKLMiniMaxH3Audio, path: Path, minutes: float
         latents, waves = _batch(generator, 8)
         noisy = latents + 0.15 * torch.randn(latents.shape, generator=generator)
         decoded = vae.decoder(vae.dec_in_proj(noisy))
-        mean = vae.encode(waves).latent_dist.mean
+        encoded: Any = vae.encode(waves)
+        mean = encoded.latent_dist.mean
         return {
             "wave": (decoded - waves).square().mean() / (LOUDNESS**2 / 8),
             "latent": (mean - latents).square().mean(),

@@ -7,6 +7,7 @@ held-out combinations of words never appear. Targets are the latents' definition
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import MiniMaxH3Transformer3DModel
@@ -123,8 +124,9 @@ def batch_loss(
 
 def start_dit(dit: MiniMaxH3Transformer3DModel) -> None:
     """AdaLN-zero: every block starts as the identity, every head at zero."""
+    blocks: Any = dit.transformer_blocks
     with torch.no_grad():
-        for block in dit.transformer_blocks:
+        for block in blocks:
             block.adaln_proj.linear.weight.zero_()
             block.adaln_proj.linear.bias.zero_()
         dit.norm_out.linear.weight.zero_()

@@ -4,6 +4,7 @@ The latents carry noise, so that the decoder forgives a DiT's small errors.
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLMiniMaxH3
@@ -57,11 +58,12 @@ def start_at_basis(vae: AutoencoderKLMiniMaxH3, basis: Basis, level: float = 1.5
     The channels that carry no latent hold +-`level`, which keeps the final LayerNorm's variance, and with it the
     linear path, nearly constant.
     """
-    decoder = vae.decoder
+    decoder: Any = vae.decoder
+    post: Any = vae.post_quant_conv
     width = decoder.proj_in.out_features
     with torch.no_grad():
-        vae.post_quant_conv.weight.copy_(torch.eye(CHANNELS)[:, :, None, None, None])
-        vae.post_quant_conv.bias.zero_()
+        post.weight.copy_(torch.eye(CHANNELS)[:, :, None, None, None])
+        post.bias.zero_()
         decoder.proj_in.weight.mul_(0.3)
         decoder.proj_in.weight[:CHANNELS] = torch.eye(CHANNELS)
         decoder.proj_in.weight[width // 2 :].zero_()

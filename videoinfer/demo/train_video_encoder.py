@@ -71,7 +71,7 @@ def start_encoder(vae: AutoencoderKLMiniMaxH3, basis: Basis) -> None:
     target = scene_latents(scenes, moments[..., None].expand(-1, 1, 4), basis)[..., LAYOUT:].flatten(0, 3)
     encoder: Any = vae.encoder
     for module in encoder.modules():
-        if isinstance(module, MiniMaxH3VideoCausalConv3d):
+        if isinstance(module, MiniMaxH3VideoCausalConv3d) and module.bias is not None:
             module.bias.zero_()
     for block in encoder.down_blocks:
         for resnet in block.resnets:
@@ -170,8 +170,9 @@ def train_encoder(vae: AutoencoderKLMiniMaxH3, basis: Basis, path: Path, minutes
 
 def finish_encoder(vae: AutoencoderKLMiniMaxH3) -> None:
     """Make the posterior's mean the encoder's first 24 outputs and its variance next to nothing."""
+    conv: Any = vae.quant_conv
     with torch.no_grad():
-        vae.quant_conv.weight.zero_()
-        vae.quant_conv.bias.zero_()
-        vae.quant_conv.weight[:CHANNELS, :CHANNELS] = torch.eye(CHANNELS)[:, :, None, None, None]
-        vae.quant_conv.bias[CHANNELS:] = -30.0
+        conv.weight.zero_()
+        conv.bias.zero_()
+        conv.weight[:CHANNELS, :CHANNELS] = torch.eye(CHANNELS)[:, :, None, None, None]
+        conv.bias[CHANNELS:] = -30.0

@@ -74,7 +74,8 @@ class Trainer:
         self.step += 1
         decay = min(self.average, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            torch._foreach_lerp_(self.ema, self.parameters, 1.0 - decay)
+            now: list[torch.Tensor] = [*self.parameters]
+            torch._foreach_lerp_(self.ema, now, 1.0 - decay)
 
     def save(self) -> None:
         """Write the checkpoint beside its final name, then rename it."""

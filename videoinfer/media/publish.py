@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import MediaError
+from ..errors import DiskFull, MediaError
 
 REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space or choose another folder",
@@ -24,7 +24,8 @@ REMEDIES = {
 def write_error(path: Path, error: OSError) -> MediaError:
     """The user's words for an `OSError` met while writing `path`."""
     reason = REMEDIES.get(error.errno or 0, error.strerror or str(error))
-    return MediaError(f"cannot write {path}: {reason}")
+    kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else MediaError
+    return kind(f"cannot write {path}: {reason}")
 
 
 def refuse_existing(path: Path) -> None:

@@ -1,0 +1,123 @@
+"""From a box and a model to the workers of a batch: the plan, what it costs, and the processes that carry it out."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from ..errors import RequestError
+from ..jobs.queue import NewJob
+from ..placement.footprint import estimate_footprint
+from ..placement.local import LocalLauncher
+from ..placement.machine import read_topology
+from ..placement.plan import Plan, Wish, make_plan
+from ..placement.worker import WorkerSetup
+from .batch_screen import duration
+
+ENGINE = "videoinfer.placement.engine_workload:EngineWorkload"
+
+
+def make_plan_for(engine: Any, options: Any) -> Plan:
+    """The plan of a batch on this machine (or on the box of `options.facts`). Raises PlacementError with numbers."""
+    instances: int | str = options.instances
+    if instances != "auto":
+        try:
+            instances = int(instances)
+        except ValueError:
+            raise RequestError(f"--instances {instances!r} is no number: write auto, or 1 or more.") from None
+        if instances < 1:
+            raise RequestError(f"--instances {instances} is too few: write auto, or 1 or more.")
+    device = options.device.split(":")[0] if options.facts is not None else engine.model.device.type
+    wish = Wish(
+        instances=instances,  # type: ignore[arg-type]
+        gpus=options.gpus,
+        threads=options.threads,
+        two_phase=options.two_phase,
+        overlap=options.overlap,
+        device=device,
+    )
+    return make_plan(read_topology(options.facts), estimate_footprint(engine), wish)
+
+
+def start_workers(plan: Plan, model: str, options: Any, logs: Path) -> LocalLauncher:
+    """How the runner starts each instance of the plan."""
+    setups, environments, delays = [], [], []
+    for instance in plan.instances:
+        workload = {
+            "model": str(Path(model).expanduser().absolute()) if Path(model).expanduser().is_dir() else model,
+            "strict": options.strict,
+            "accept_licence": options.accept_licence,
+            "device": instance.device,
+            "dtype": options.dtype,
+            "offline": options.offline,
+            "slots": (str(logs.parent / "slots"), plan.encode_slots),
+        }
+        setups.append(
+            WorkerSetup(
+                instance.index,
+                os.getpid(),
+                ENGINE,
+                workload,
+                instance.cpus,
+                instance.numa_node,
+                instance.threads,
+                plan.overlap,
+            )
+        )
+        threads = str(instance.threads)
+        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        if instance.gpu_uuid is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = instance.gpu_uuid
+        environments.append(environment)
+        delays.append(instance.start_after_seconds)
+    return LocalLauncher(setups, environments, delays, logs)
+
+
+def describe_dry_run(plan: Plan, jobs: list[NewJob], engine: Any, journal: Path) -> dict[str, Any]:
+    """What a dry run prints (`text`) and gives as JSON: the plan, the jobs, the expected time."""
+    total = sum(job.cost for job in jobs)
+    known = known_rate(engine)
+    seconds = None if known is None else total * known / len(plan.instances)
+    lines = [
+        f"{len(jobs)} jobs, {total:.3g} units (1e9 pixel-forwards), journal {journal}",
+        plan.table(),
+        f"expected time: {duration(seconds)} (from earlier clips of this model on this machine)"
+        if seconds is not None
+        else "expected time: not known yet; no clip of this model was made in a batch on this machine",
+    ]
+    return {
+        "text": "\n".join(lines),
+        "jobs": len(jobs),
+        "cost": total,
+        "expected_seconds": seconds,
+        "plan": plan.to_json(),
+    }
+
+
+def _rate_key(engine: Any) -> str:
+    return f"{engine.model.name} {engine.model.device.type} {str(engine.model.dtype).removeprefix('torch.')}"
+
+
+def _rates() -> Path:
+    return user_cache_path("videoinfer") / "rates.json"
+
+
+def known_rate(engine: Any) -> float | None:
+    """Seconds per unit of cost of one instance, as the last batch of this model here measured it."""
+    try:
+        return float(json.loads(_rates().read_text())[_rate_key(engine)])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remember_rate(engine: Any, rate: float) -> None:
+    """Keep it for the next dry run; a cache that cannot be written is no error."""
+    try:
+        rates = json.loads(_rates().read_text()) if _rates().exists() else {}
+        rates[_rate_key(engine)] = rate
+        _rates().parent.mkdir(parents=True, exist_ok=True)
+        _rates().write_text(json.dumps(rates))
+    except (OSError, ValueError):
+        return
