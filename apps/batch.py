@@ -26,7 +26,7 @@ from ..jobs.runners import reclaim, registered
 from ..request import GenerationRequest, Output, RequestAdjusted, ResolvedRequest
 from .batch_log import EventLog
 from .batch_screen import Screen
-from .generate import _settle_licence, open_engine
+from .generate import settle_licence, open_engine
 from .interrupt import stop_on_interrupt
 from .media_kind import media_kind
 from .preflight import NEEDED, check_output
@@ -119,7 +119,7 @@ def run(source: str, options: BatchOptions, *, quiet: bool = False) -> tuple[int
     console = Console(stderr=True)
     path = journal_path(options.folder, options.journal)
     model = options.model or _stored_model(path) or "demo"
-    _settle_licence(model, options.accept_licence, console, may_ask=not quiet)
+    settle_licence(model, options.accept_licence, console, may_ask=not quiet)
     intake = Intake(options, model)
     jobs, equal = intake.jobs(source, options)
     for text, count in intake.adjusted.items():

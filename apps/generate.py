@@ -43,7 +43,7 @@ def run(
     console = Console(stderr=True)
     report = Report(console, quiet)
     check_output(request.output)
-    _settle_licence(model, accept_licence, console, may_ask=not quiet)
+    settle_licence(model, accept_licence, console, may_ask=not quiet)
     heavy = False
     with interruptible(report.note) as interrupt, report.running():
 
@@ -92,7 +92,7 @@ def describe(result: Any, model: str) -> dict[str, Any]:
     }
 
 
-def _settle_licence(model: str, accept: bool, console: Console, may_ask: bool) -> None:
+def settle_licence(model: str, accept: bool, console: Console, may_ask: bool) -> None:
     """Asks for the licence of a model before the engine looks at it, when somebody is at the terminal to answer."""
     if model == "demo":
         return

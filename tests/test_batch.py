@@ -108,6 +108,7 @@ def test_ctrl_c_finishes_the_job_in_hand_and_the_next_run_the_rest(tiny_h3_folde
     assert digests(out) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_reference_that_disappears_fails_its_own_job_only(tiny_h3_folder, tmp_path):
     picture = tmp_path / "in" / "shape.png"
     lines = [{"prompt": "red", "references": [{"kind": "image", "path": "shape.png"}]}, {"prompt": "black"}]

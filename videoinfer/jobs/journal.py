@@ -71,23 +71,27 @@ class Journal:
             connection = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
             self._local.connection = connection
         return connection
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction, durable when the block ends; rolled back by an exception."""
-        yield from self._transaction("BEGIN IMMEDIATE")
+    def writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """One write transaction, durable when the block ends; rolled back by an exception.
+
+        Not `durable`: a power cut may take it back (a crash of the process does not). That is enough for claims and
+        beats, since what is in hand then is made again anyway, and it waits for no disk.
+        """
+        yield from self._transaction("BEGIN IMMEDIATE", "FULL" if durable else "NORMAL")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One consistent view."""
         yield from self._transaction("BEGIN")
 
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, level: str = "FULL") -> Iterator[sqlite3.Connection]:
         try:
             connection = self._connection
+            connection.execute(f"PRAGMA synchronous = {level}")
             connection.execute(begin)
             try:
                 yield connection

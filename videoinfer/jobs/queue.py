@@ -153,7 +153,7 @@ class JobQueue:
     def claim(self, source: State, target: State, instance: int, part: str, avoid: bool) -> Job | None:
         """Take the next job that is in `source`: highest priority, then what the worker has loaded (`part`), then the
         most expensive. With `avoid`, not one that failed on this worker before."""
-        with self.journal.writing() as db:
+        with self.journal.writing(durable=False) as db:
             row = db.execute(
                 "SELECT * FROM jobs WHERE state = ? AND NOT (? AND attempts > 0 AND instance IS ?) "
                 "ORDER BY priority DESC, part = ? DESC, cost DESC, number LIMIT 1",
@@ -163,7 +163,7 @@ class JobQueue:
 
     def claim_encoding(self, instance: int, part: str, avoid: bool) -> Job | None:
         """Take the next queued job whose conditioning nobody is making at this moment."""
-        with self.journal.writing() as db:
+        with self.journal.writing(durable=False) as db:
             row = db.execute(
                 "SELECT * FROM jobs WHERE state = ? AND NOT (? AND attempts > 0 AND instance IS ?) AND conditioning "
                 "NOT IN (SELECT conditioning FROM jobs WHERE state = ?) "
@@ -206,7 +206,7 @@ class JobQueue:
 
     def move(self, job_id: str, target: State) -> bool:
         """A held job enters its next stage. False when it is not held any more, or is to be cancelled."""
-        with self.journal.writing() as db:
+        with self.journal.writing(durable=False) as db:
             held = [state for state in ACTIVE if state is not State.CANCELLING]
             done = db.execute(
                 f"UPDATE jobs SET state = ?, beat = ? WHERE id = ? AND runner = ? AND state IN ({_marks(held)})",
@@ -264,7 +264,7 @@ class JobQueue:
         Returns the ids of its jobs that are to be cancelled.
         """
         now = time.time()
-        with self.journal.writing() as db:
+        with self.journal.writing(durable=False) as db:
             db.execute("UPDATE runners SET beat = ?, instances = ? WHERE id = ?", (now, instances, self.runner))
             db.execute("UPDATE jobs SET beat = ? WHERE runner = ?", (now, self.runner))
             db.executemany(

@@ -15,7 +15,19 @@ from ..request import GenerationRequest
 from .queue import Job, JobQueue
 from .states import State
 
-COLUMNS = ("number", "line", "id", "name", "state", "attempts", "seconds", "reason", "seed", "prompt", "file")
+COLUMNS: tuple[str, ...] = (
+    "number",
+    "line",
+    "id",
+    "name",
+    "state",
+    "attempts",
+    "seconds",
+    "reason",
+    "seed",
+    "prompt",
+    "file",
+)
 
 
 def summarise(queue: JobQueue, seconds: float, working: float, made: int) -> dict[str, Any]:

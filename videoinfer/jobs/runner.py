@@ -295,7 +295,7 @@ class Runner:
         again = State.ENCODED if stored and error != "conditioning" else State.QUEUED
         verdict = judge(job, error, text, again, self.options.max_attempts)
         attempts = job.attempts if verdict.counted else max(0, job.attempts - 1)
-        set_to = {"attempts": attempts, "offload": int(verdict.offload)}
+        set_to: dict[str, Any] = {"attempts": attempts, "offload": int(verdict.offload)}
         if not verdict.counted:
             set_to["instance"] = None
         released = self.queue.release(job.id, verdict.state, error, verdict.reason, **set_to)
