@@ -26,7 +26,7 @@ from ..jobs.runners import reclaim, registered
 from ..request import GenerationRequest, Output, RequestAdjusted, ResolvedRequest
 from .batch_log import EventLog
 from .batch_screen import Screen
-from .generate import settle_licence, open_engine
+from .generate import open_engine, settle_licence
 from .interrupt import stop_on_interrupt
 from .media_kind import media_kind
 from .preflight import NEEDED, check_output
