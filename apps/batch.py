@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import RequestError
-from ..jobs import JobQueue, State, open_journal
+from ..jobs import JobQueue, RunnerQueue, State, open_journal
 from ..jobs.intake import new_jobs
 from ..jobs.journal import JournalError
 from ..jobs.lines import read_lines
@@ -37,7 +37,12 @@ EXIT_OK, EXIT_SOME_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What was given on the command line. `resume`: None decides by whether the folder holds the same queue."""
+    """What was given on the command line.
+
+    resume  None decides by whether the folder holds the same queue
+    gpus    cards, numbered as nvidia-smi does
+    device  cuda:N is one card, the N-th of those that CUDA shows
+    """
 
     folder: Path
     journal: Path | None = None
@@ -156,7 +161,7 @@ def run(source: str, options: BatchOptions, *, quiet: bool = False) -> tuple[int
 
 
 def _work(
-    queue: JobQueue,
+    queue: RunnerQueue,
     plan: Any,
     intake: Intake,
     model: str,
@@ -167,6 +172,8 @@ def _work(
     quiet: bool,
     start_workers: Callable[..., Any],
 ) -> tuple[int, dict[str, Any]]:
+    from .batch_plan import remember_rate
+
     launcher = start_workers(plan, model, options, state_folder / "logs")
     intake.engine.close()
     log = EventLog(state_folder / "logs" / "runner.jsonl")
@@ -194,6 +201,9 @@ def _work(
             ended = time.monotonic()
             summary = summarise(queue, ended - began, ended - (runner.first_ready or began), screen.made)
             summary["plan"] = plan.to_json()
+            if runner.done_cost:
+                worked = ended - (runner.first_ready or began)  # all that clips take, phases and idle ends too
+                remember_rate(intake.engine, worked * len(plan.instances) / runner.done_cost)
             write_reports(queue, options.folder, summary)
             log.close()
     screen.final(summary, options.folder)

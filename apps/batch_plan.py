@@ -9,10 +9,13 @@ from platformdirs import user_cache_path
 
 from ..errors import RequestError
 from ..jobs.queue import NewJob
+from ..jobs.report import replace_file
 from ..placement.footprint import estimate_footprint
 from ..placement.local import LocalLauncher
 from ..placement.machine import read_topology
 from ..placement.plan import Plan, Wish, make_plan
+from ..placement.topology import Topology
+from ..placement.visible import cuda_card
 from ..placement.worker import WorkerSetup
 from .batch_screen import duration
 
@@ -20,7 +23,11 @@ ENGINE = "videoinfer.placement.engine_workload:EngineWorkload"
 
 
 def make_plan_for(engine: Any, options: Any) -> Plan:
-    """The plan of a batch on this machine (or on the box of `options.facts`). Raises PlacementError with numbers."""
+    """The plan of a batch on this machine (or on the box of `options.facts`).
+
+    Raises PlacementError with numbers, TopologyError for a card that is not there, RequestError for options that
+    contradict.
+    """
     instances: int | str = options.instances
     if instances != "auto":
         try:
@@ -30,15 +37,34 @@ def make_plan_for(engine: Any, options: Any) -> Plan:
         if instances < 1:
             raise RequestError(f"--instances {instances} is too few: write auto, or 1 or more.")
     device = options.device.split(":")[0] if options.facts is not None else engine.model.device.type
+    topology = read_topology(options.facts, cards=options.device != "cpu")
     wish = Wish(
         instances=instances,  # type: ignore[arg-type]
-        gpus=options.gpus,
+        gpus=_cards(options, topology),
         threads=options.threads,
         two_phase=options.two_phase,
         overlap=options.overlap,
         device=device,
     )
-    return make_plan(read_topology(options.facts), estimate_footprint(engine), wish)
+    return make_plan(topology, estimate_footprint(engine), wish)
+
+
+def _cards(options: Any, topology: Topology) -> tuple[int, ...] | None:
+    """The numbers of the cards that were asked for, as nvidia-smi counts; None leaves all.
+
+    --gpus holds such numbers. --device cuda:N is torch's name for the N-th card that CUDA shows, and means that one;
+    with nothing hidden the two are the same. RequestError when both are given and differ.
+    """
+    name, _, number = options.device.partition(":")
+    if name != "cuda" or not number.isdecimal():  # any other name was checked when the engine was opened
+        return options.gpus
+    given, card = options.gpus, cuda_card(topology.gpus, int(number))
+    if given not in (None, (card.index,)):
+        raise RequestError(
+            f"--device {options.device} is card {card.index} as nvidia-smi counts, and --gpus "
+            f"{','.join(map(str, given))} asks for others: leave one of the two out."
+        )
+    return (card.index,)
 
 
 def start_workers(plan: Plan, model: str, options: Any, logs: Path) -> LocalLauncher:
@@ -100,24 +126,30 @@ def _rate_key(engine: Any) -> str:
     return f"{engine.model.name} {engine.model.device.type} {str(engine.model.dtype).removeprefix('torch.')}"
 
 
-def _rates() -> Path:
-    return user_cache_path("videoinfer") / "rates.json"
-
-
 def known_rate(engine: Any) -> float | None:
     """Seconds per unit of cost of one instance, as the last batch of this model here measured it."""
-    try:
-        return float(json.loads(_rates().read_text())[_rate_key(engine)])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    rate = _rates().get(_rate_key(engine))
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
 
 def remember_rate(engine: Any, rate: float) -> None:
     """Keep it for the next dry run; a cache that cannot be written is no error."""
+    file = _rates_file()
     try:
-        rates = json.loads(_rates().read_text()) if _rates().exists() else {}
-        rates[_rate_key(engine)] = rate
-        _rates().parent.mkdir(parents=True, exist_ok=True)
-        _rates().write_text(json.dumps(rates))
-    except (OSError, ValueError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, json.dumps({**_rates(), _rate_key(engine): rate}))
+    except OSError:
         return
+
+
+def _rates_file() -> Path:
+    return user_cache_path("videoinfer") / "rates.json"
+
+
+def _rates() -> dict[str, Any]:
+    """What was kept, by `_rate_key`; nothing when the file is not there or is no such file."""
+    try:
+        rates = json.loads(_rates_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return rates if isinstance(rates, dict) else {}

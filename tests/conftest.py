@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 WORDS = ("a", "small", "red", "circle", "moves", "right", "on", "the", "black", "background", "Picture", "Video")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a batch remembers is kept apart from what the user's own batches do, also in processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_h3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A float32 pipeline folder of some hundred kilobytes; one DiT serves all workflows. Do not write into it."""

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from videoinfer.placement import machine
 from videoinfer.placement.affinity import bind
 from videoinfer.placement.footprint import H3_BF16, H3_INT8, Footprint
 from videoinfer.placement.plan import RESERVE, RESERVE_SHARE, PlacementError, Wish, make_plan
@@ -171,34 +170,6 @@ def test_a_plan_never_promises_what_is_not_there(name, count, encode, denoise, d
     for gpu in box.gpus:
         assert plan.per_device <= gpu.free_bytes - RESERVE_SHARE * gpu.memory_bytes - RESERVE
     assert max(map(len, plan.table().splitlines()[2:])) <= 100 or plan.notes
-
-
-def test_sysfs_is_read_as_it_is_written(tmp_path):
-    base = tmp_path / "sys/devices/system"
-    for node, cpus in ((0, "0-1,4-5"), (1, "2-3,6-7")):
-        folder = base / f"node/node{node}"
-        folder.mkdir(parents=True)
-        (folder / "cpulist").write_text(cpus + "\n")
-        (folder / "meminfo").write_text(f"Node {node} MemTotal:       1024 kB\n")
-    for cpu in range(8):
-        folder = base / f"cpu/cpu{cpu}/topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
-    nodes = machine.read_nodes({0, 1, 2, 4, 6, 7}, tmp_path)
-    assert [node.cores for node in nodes] == [((0, 4), (1,)), ((2, 6), (7,))]
-    assert nodes[0].memory_bytes == 1024 * 1024
-    device = tmp_path / "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
-    device.mkdir(parents=True)
-    (device / "numa_node").write_text("-1\n")
-    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
-    (tmp_path / "sys/bus/pci/devices/0000:01:00.0").symlink_to(device)
-    assert machine.pci_place("0000:01:00.0", tmp_path) == (("0000:00:01.0",), None)
-
-
-def test_this_machine_has_cores_and_memory():
-    box = machine.read_topology()
-    assert box.cores >= 1 and box.available_memory_bytes > 0
-    assert {cpu for node in box.nodes for core in node.cores for cpu in core} <= os.sched_getaffinity(0)
 
 
 def test_bind_sets_cores_and_threads():

@@ -44,7 +44,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def ask_for_death() -> None:
     """On Linux, in a child between fork and exec: the kernel kills it when its parent ends, however that ends, even
-    while the child is stopped. Calls nothing that could wait for a lock."""
+    while the child is stopped. To the kernel the parent is the *thread* that started the child: that one has to stay
+    as long as the child should. Calls nothing that could wait for a lock."""
     if platform.system() == "Linux":
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,62 +1,54 @@
 """The topology of this machine: sysfs for cores and the PCIe tree, NVML for the cards, cgroups for the limits."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from .topology import Gpu, NumaNode, Topology, TopologyError, load_facts
+from .cgroups import cpu_quota, memory_left
+from .topology import Gpu, NumaNode, Topology, load_facts
+from .visible import visible
 
 
-def read_topology(facts: Path | None = None) -> Topology:
-    """The box of a facts file, or this one. Only cores that this process may use, and cards it may see, are in it."""
+def read_topology(facts: Path | None = None, cards: bool = True, root: Path = Path("/")) -> Topology:
+    """The box of a facts file, or this one. Only cores that this process may use, and cards it may see, are in it.
+
+    cards: False does not ask for any. Raises TopologyError for a facts file that describes no box, and for a
+    CUDA_VISIBLE_DEVICES whose meaning is not certain.
+    """
     if facts is not None:
         return load_facts(facts)
-    gpus, notes = read_gpus()
-    nodes = read_nodes(allowed_cpus())
-    return Topology(gpus, nodes, available_memory(), tuple(notes))
+    gpus, notes = read_gpus(root) if cards else ((), [])
+    every = read_nodes(allowed_cpus(), root)
+    quota = cpu_quota(root)
+    nodes = every if quota is None else within_quota(every, quota)
+    kept, there = (sum(len(node.cores) for node in some) for some in (nodes, every))
+    if kept < there:
+        notes.append(f"the CPU quota of this process's cgroup, {quota:g}, leaves {kept} of {there} cores")
+    return Topology(gpus, nodes, available_memory(root), tuple(notes))
 
 
-def allowed_cpus(root: Path = Path("/")) -> set[int]:
-    """The logical CPUs of this process, cut to its cgroup's quota (whole CPUs, at least one)."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    quota = _quota(root)
-    if quota is not None and quota < len(cpus):
-        cpus = set(sorted(cpus)[: max(1, int(quota))])
-    return cpus
+def allowed_cpus() -> set[int]:
+    """The logical CPUs that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
-def _quota(root: Path) -> float | None:
-    """CPUs of the cgroup, version 2 then 1; None without a limit."""
-    try:
-        limit, period = (root / "sys/fs/cgroup/cpu.max").read_text().split()
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        limit = int((root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us").read_text())
-        period = int((root / "sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text())
-        return limit / period if limit > 0 else None
-    except (OSError, ValueError):
-        return None
+def within_quota(nodes: Sequence[NumaNode], quota: float) -> tuple[NumaNode, ...]:
+    """As many whole cores as `quota` keeps busy with one thread each, at least one, from all nodes in turn.
+
+    A quota is a share of time and not of places: two threads on one core would get less done in the same time.
+    """
+    turns = sorted((turn, place) for place, node in enumerate(nodes) for turn in range(len(node.cores)))
+    taken = [place for _, place in turns[: max(1, int(quota))]]
+    kept = [NumaNode(node.index, node.cores[: taken.count(k)], node.memory_bytes) for k, node in enumerate(nodes)]
+    return tuple(node for node in kept if node.cores)
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that may still be taken: of the machine, and of this process's cgroup."""
-    free = psutil.virtual_memory().available
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        try:
-            free = min(free, int((root / "sys/fs/cgroup" / limit).read_text()) - _number(root, used))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return max(0, free)
-
-
-def _number(root: Path, name: str) -> int:
-    return int((root / "sys/fs/cgroup" / name).read_text())
+    """Bytes that may still be taken: of the machine, and of this process's cgroups."""
+    free, left = psutil.virtual_memory().available, memory_left(root)
+    return free if left is None else min(free, left)
 
 
 def read_nodes(cpus: set[int], root: Path = Path("/")) -> tuple[NumaNode, ...]:
@@ -106,8 +98,11 @@ def _mem_total(text: str) -> int:
     raise ValueError("no MemTotal")
 
 
-def read_gpus(root: Path = Path("/"), visible: str | None = None) -> tuple[tuple[Gpu, ...], list[str]]:
-    """The NVIDIA cards that CUDA_VISIBLE_DEVICES leaves, and what could not be found out."""
+def read_gpus(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> tuple[tuple[Gpu, ...], list[str]]:
+    """The NVIDIA cards that CUDA_VISIBLE_DEVICES leaves, in its order, and what could not be found out.
+
+    `Gpu.index` is NVML's, the number that nvidia-smi shows. Raises TopologyError as `visible` does.
+    """
     try:
         import pynvml  # type: ignore[import-not-found]
     except ImportError:
@@ -127,8 +122,8 @@ def read_gpus(root: Path = Path("/"), visible: str | None = None) -> tuple[tuple
             gpus.append(Gpu(index, *names, int(memory.total), int(memory.free), bus, path, node))
     finally:
         pynvml.nvmlShutdown()
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
-    return tuple(gpus if wanted is None else _visible(gpus, wanted)), []
+    gpus.sort(key=lambda gpu: gpu.pci_bus_id)
+    return visible(gpus, environment)
 
 
 def pci_place(bus: str, root: Path = Path("/")) -> tuple[tuple[str, ...], int | None]:
@@ -141,19 +136,6 @@ def pci_place(bus: str, root: Path = Path("/")) -> tuple[tuple[str, ...], int | 
     # .../pci0000:00/0000:00:01.0/0000:01:00.0
     parts = [part for part in Path(os.path.realpath(device)).parts if part.count(":") == 2]
     return tuple(parts[:-1]), None if node < 0 else node
-
-
-def _visible(gpus: list[Gpu], wanted: str) -> list[Gpu]:
-    """CUDA's own reading: indices or beginnings of UUIDs; the first that is not valid hides all behind it."""
-    chosen = []
-    for word in filter(None, (part.strip() for part in wanted.split(","))):
-        if word.startswith("MIG-"):
-            raise TopologyError(f"CUDA_VISIBLE_DEVICES names a MIG slice ({word}): give whole cards.")
-        fitting = [gpu for gpu in gpus if str(gpu.index) == word or gpu.uuid.startswith(word)]
-        if not fitting:
-            break
-        chosen.append(fitting[0])
-    return chosen
 
 
 def _text(value: str | bytes) -> str:
