@@ -45,6 +45,7 @@ def run_stubs(
     options: RunnerOptions | None = None,
     *,
     clips: bool = True,
+    overlap: bool = True,
     interrupt: Any = None,
 ) -> tuple[JobQueue, Runner, float]:
     """Make the jobs in `folder`; returns the queue, the runner, and the seconds from the first ready worker on."""
@@ -53,7 +54,7 @@ def run_stubs(
     faults = state / "faults"
     faults.mkdir(exist_ok=True)
     setups = [
-        WorkerSetup(k, os.getpid(), STUB, {"faults": str(faults) if clips else "", "clip": clips})
+        WorkerSetup(k, os.getpid(), STUB, {"faults": str(faults) if clips else "", "clip": clips}, overlap=overlap)
         for k in range(instances)
     ]
     launcher = LocalLauncher(setups, [{"OMP_NUM_THREADS": "1"}] * instances, [0.0] * instances, state / "logs")

@@ -1,6 +1,7 @@
 """A workload of known cost for measurements and tests of the queue: it sleeps, then writes a tiny clip."""
 
 import hashlib
+import json
 import os
 import threading
 import time
@@ -12,16 +13,19 @@ import numpy as np
 
 from ..errors import Cancelled, DiskFull, MediaError
 from ..jobs.protocol import Task
-from ..output_files import ClipFiles
-from ..request import GenerationRequest, Output
-from ..result import Clip
+from ..media import write_json, write_mp4
+from ..request import GenerationRequest
 
 FRAMES, SIDE, RATE = 2, 16, 8000
 
 
 class StubWorkload:
-    """The prompt `stub SECONDS [die|fail|hang|full TIMES]` tells how long a job takes, in its `steps` equal steps, and
-    how often it first goes wrong. How often it went wrong is counted in files of the folder `faults`."""
+    """The prompt `stub SECONDS [die|fail|full|hang|memory TIMES]` tells how long a job takes, in its `steps` equal
+    steps, and how often it first goes wrong. With `stub SECONDS wait NAME` it waits after its first step until there is
+    a file NAME. Those files, and files that count what was done and went wrong, are in the folder `faults`.
+
+    Imports no torch, so that hundreds of workers can be started in a test.
+    """
 
     def __init__(self, faults: str = "", clip: bool = True) -> None:
         self.faults, self.clip = faults, clip
@@ -44,14 +48,16 @@ class StubWorkload:
         seconds, steps = float(words[1]), request.steps or 4
         self._note("made", task.job)
         on_stage("denoise")
-        if len(words) > 3 and self._count(f"{words[2]} {task.job}") < int(words[3]):
+        if len(words) > 3 and words[2] != "wait" and self._count(f"{words[2]} {task.job}") < int(words[3]):
             self._note(words[2], task.job)
             self._go_wrong(words[2])
         for step in range(steps):
-            if cancel.is_set():
-                raise Cancelled("cancelled")
             time.sleep(seconds / steps)
             on_step(step + 1, steps, 1.0)
+            while words[2:3] == ["wait"] and not (Path(self.faults) / words[3]).exists() and not cancel.is_set():
+                time.sleep(0.02)
+            if cancel.is_set():
+                raise Cancelled("cancelled")
 
         def finish() -> dict[str, Any]:
             on_stage("decode")
@@ -82,14 +88,11 @@ class StubWorkload:
         raise RuntimeError("it went wrong")
 
     def _write(self, request: GenerationRequest, output: str) -> None:
-        place = {**request.output.model_dump(), "path": output, "folder": Path(output).parent}
-        files = ClipFiles(request.model_copy(update={"output": Output(**place)}))
-        files.check_absent()
         frames = np.full((FRAMES, SIDE, SIDE, 3), request.seed % 200 + 20, np.uint8)
         record = {"request": request.model_dump(mode="json"), "actual": {}, "model": {"name": "stub"}}
-        clip = Clip(frames, np.zeros((2, RATE // 10), np.float32), 24.0, RATE)
-        files.write_clip(clip, record)
-        files.write_rest(clip, record)
+        metadata = {name: json.dumps(value) for name, value in record.items()}
+        write_mp4(output, frames, 24.0, np.zeros((2, RATE // 10), np.float32), RATE, metadata=metadata)
+        write_json(Path(output).with_suffix(".json"), record)
 
     def _count(self, name: str) -> int:
         path = Path(self.faults) / name if self.faults else None

@@ -1,6 +1,7 @@
 """`videoinfer batch` and `videoinfer jobs` over the real engine on the smallest model that runs."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,14 +65,25 @@ def undisturbed(tiny_h3_folder, tmp_path_factory) -> dict[tuple[str, int], dict]
     return found
 
 
-@pytest.mark.parametrize("phases", ["--one-phase", "--two-phase"])
-def test_latents_are_those_of_a_bare_engine_on_any_instance(tiny_h3_folder, tmp_path, undisturbed, phases):
-    file = job_file(tmp_path / "in", [{"prompt": prompt} for prompt in PROMPTS])
-    out = tmp_path / "out"
-    common = ("-m", tiny_h3_folder, "-o", out, "--steps", 2, "--repeat", 2, "--threads", 1)
-    code, text = batch(file, *common, "--instances", 2, phases, "--overlap")
+def command(tiny_h3_folder: Path, folder: Path, out: Path) -> list[object]:
+    """Every prompt with two seeds, one thread a worker."""
+    file = job_file(folder, [{"prompt": prompt} for prompt in PROMPTS])
+    return [file, "-m", tiny_h3_folder, "-o", out, "--steps", 2, "--repeat", 2, "--threads", 1]
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_h3_folder, tmp_path_factory) -> tuple[list[object], Path]:
+    """A batch that two instances made in one phase, with overlap: its command without --instances, and its folder."""
+    folder = tmp_path_factory.mktemp("finished")
+    arguments = command(tiny_h3_folder, folder, folder / "out")
+    code, text = batch(*arguments, "--instances", 2, "--one-phase", "--overlap")
     assert code == 0, text
     assert "Queue completed: 6/6" in text
+    return arguments, folder / "out"
+
+
+def test_latents_are_those_of_a_bare_engine_on_any_instance(finished, undisturbed):
+    _, out = finished
     assert digests(out) == undisturbed
     assert {attempt["instance"] for job in queue_of(out).jobs() for attempt in queue_of(out).attempts(job.id)} == {0, 1}
     for job in queue_of(out).jobs():
@@ -82,29 +94,33 @@ def test_latents_are_those_of_a_bare_engine_on_any_instance(tiny_h3_folder, tmp_
     assert summary["states"] == {"done": 6} and summary["run"]["made"] == 6
     assert (out / "index.html").read_text().count("<video") == 6
     assert len((out / "jobs.csv").read_text().splitlines()) == 7
-    if phases == "--two-phase":
-        assert len(list((out / ".videoinfer" / "conditionings").glob("*.safetensors"))) == len(PROMPTS)
-    # The same command once more has nothing to do.
-    code, text = batch(file, *common, "--instances", 1)
-    assert code == 0 and json.loads((out / "summary.json").read_text())["run"]["made"] == 0
+
+
+def test_the_same_command_once_more_makes_nothing(finished):
+    arguments, out = finished
+    written = {path: path.stat().st_mtime_ns for path in out.glob("*.mp4")}
+    assert batch(*arguments, "--instances", 1)[0] == 0
+    assert json.loads((out / "summary.json").read_text())["run"]["made"] == 0
+    assert {path: path.stat().st_mtime_ns for path in out.glob("*.mp4")} == written
 
 
 def test_ctrl_c_finishes_the_job_in_hand_and_the_next_run_the_rest(tiny_h3_folder, tmp_path, undisturbed):
-    file = job_file(tmp_path / "in", [{"prompt": prompt} for prompt in PROMPTS])
+    """Started with the encoders as a phase of their own, ended in one phase: the clips are the same."""
     out = tmp_path / "out"
-    arguments = [file, "-m", tiny_h3_folder, "-o", out, "--steps", 2, "--repeat", 2, "--threads", 1, "--instances", 1]
-    command = [sys.executable, "-P", "-m", "videoinfer.apps.cli", "batch", *map(str, arguments)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    arguments = command(tiny_h3_folder, tmp_path, out)
+    line = [sys.executable, "-P", "-m", "videoinfer.apps.cli", "batch", *map(str, arguments)]
+    process = subprocess.Popen([*line, "--instances", "1", "--two-phase"], stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 240
     while not list(out.glob("*.mp4")) and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, text = process.communicate(timeout=120)
     assert process.returncode == 130, text
+    assert len(list((out / ".videoinfer" / "conditionings").glob("*.safetensors"))) == len(PROMPTS)
     done = len(list(out.glob("*.mp4")))
     assert 1 <= done < 6 and not list(out.glob("*.part"))
-    assert queue_of(out).counts() == {State.DONE: done, State.QUEUED: 6 - done}
-    assert batch(*arguments)[0] == 0
+    assert queue_of(out).counts() == {State.DONE: done, State.ENCODED: 6 - done}
+    assert batch(*arguments, "--instances", 2, "--one-phase")[0] == 0
     assert digests(out) == undisturbed
 
 
@@ -182,19 +198,18 @@ def test_a_dry_run_prints_the_plan_of_another_box(tiny_h3_folder, tmp_path, caps
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_another_queue_is_not_mixed(tiny_h3_folder, tmp_path, capsys):
-    out = tmp_path / "out"
-    first = job_file(tmp_path / "a", [{"prompt": "red"}])
+def test_a_folder_of_another_queue_is_not_mixed(finished, tiny_h3_folder, tmp_path, capsys):
+    arguments, made = finished
+    out = shutil.copytree(made, tmp_path / "out")
     common = ["-m", str(tiny_h3_folder), "-o", str(out), "--steps", "1", "--threads", "1", "--instances", "1"]
-    assert batch(first, *common)[0] == 0
     other = job_file(tmp_path / "b", [{"prompt": "black"}])
     assert cli.main(["batch", str(other), *common]) == 2
     assert "another queue" in capsys.readouterr().err
-    assert cli.main(["batch", str(first), "-o", str(out), "-m", "demo"]) == 2
+    assert cli.main(["batch", str(arguments[0]), "-o", str(out), "-m", "demo"]) == 2
     assert "queue for the model" in capsys.readouterr().err
     assert cli.main(["jobs", "add", str(out), str(other)]) == 0
     assert "1 jobs added" in capsys.readouterr().out
-    assert queue_of(out).counts() == {State.DONE: 1, State.QUEUED: 1}
+    assert queue_of(out).counts() == {State.DONE: 6, State.QUEUED: 1}
 
 
 def test_jobs_are_shown_cancelled_and_moved_up(tmp_path, capsys):

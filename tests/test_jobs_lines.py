@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from videoinfer.errors import RequestError
@@ -106,6 +106,7 @@ def test_the_model_s_refusal_belongs_to_its_line():
         read('{"prompt": "x"}\n{"prompt": "bad"}', check=check)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(st.dictionaries(st.text(max_size=8), st.none() | st.integers() | st.text(max_size=8), max_size=4))
 def test_any_object_is_a_request_or_a_named_error(data):
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from videoinfer.errors import RequestError
 from videoinfer.eval.stub_batch import stub_jobs
-from videoinfer.jobs import JobQueue, JournalError, State, open_journal
+from videoinfer.jobs import JobQueue, JournalError, RunnerQueue, State, open_journal
 from videoinfer.jobs.journal import MIGRATIONS, file_system
 from videoinfer.jobs.runners import alive, reclaim, registered
 from videoinfer.request import GenerationRequest
@@ -19,14 +19,20 @@ def journal(tmp_path):
     return open_journal(tmp_path / "q" / "journal.sqlite", create=True)
 
 
-def filled(journal, *seconds: float, runner: str = "me") -> JobQueue:
-    queue = JobQueue(journal, runner)
+def filled(journal, *seconds: float) -> RunnerQueue:
+    queue = RunnerQueue(journal, "me")
     queue.add(stub_jobs(GenerationRequest(prompt=f"stub {s}", seed=k) for k, s in enumerate(seconds)))
     return queue
 
 
-def take(queue: JobQueue, instance: int = 0, part: str = "", avoid: bool = False):
-    return queue.claim(State.QUEUED, State.ENCODING, instance, part, avoid)
+def take(queue: RunnerQueue, instance: int = 0, patience: float = 0.0):
+    return queue.claim(State.QUEUED, State.ENCODING, instance, "", patience)
+
+
+def later(queue: JobQueue, seconds: float) -> None:
+    """As if that much time had gone by since every attempt."""
+    with queue.journal.writing() as db:
+        db.execute("UPDATE attempts SET started = started - ?, ended = ended - ?", (seconds, seconds))
 
 
 def test_the_most_expensive_job_goes_first_and_priority_before_that(journal):
@@ -41,7 +47,7 @@ def test_a_job_is_taken_by_one_of_many_threads(journal):
     taken: list[str] = []
 
     def work(name: str) -> None:
-        queue = JobQueue(journal, name)
+        queue = RunnerQueue(journal, name)
         while (job := take(queue)) is not None:
             taken.append(job.id)
 
@@ -54,7 +60,7 @@ def test_a_job_is_taken_by_one_of_many_threads(journal):
 
 
 def test_what_is_not_held_cannot_be_changed(journal):
-    queue, other = filled(journal, 1), JobQueue(journal, "other")
+    queue, other = filled(journal, 1), RunnerQueue(journal, "other")
     job = take(queue)
     assert job is not None
     assert not other.move(job.id, State.DENOISING)
@@ -64,39 +70,65 @@ def test_what_is_not_held_cannot_be_changed(journal):
     assert queue.job(job.id).state is State.DONE
 
 
-def test_a_job_that_failed_on_an_instance_is_not_given_to_it_again(journal):
+def test_a_job_that_failed_on_an_instance_is_left_to_the_others_for_a_while(journal):
     queue = filled(journal, 1)
     job = take(queue, 3)
     assert job is not None
     queue.release(job.id, State.QUEUED, "generation", "it went wrong")
-    assert take(queue, 3, avoid=True) is None
-    again = take(queue, 4, avoid=True)
+    assert take(queue, 3, patience=3600.0) is None
+    again = take(queue, 4, patience=3600.0)
     assert again is not None and again.attempts == 2
+    queue.release(job.id, State.QUEUED, "generation", "it went wrong")
+    assert take(queue, 4, patience=3600.0) is None
+    later(queue, 3601.0)  # nobody else came
+    last = take(queue, 4, patience=3600.0)
+    assert last is not None and last.attempts == 3
+
+
+def test_a_job_that_failed_on_an_instance_is_the_last_that_it_takes_again(journal):
+    queue = filled(journal, 9, 1)
+    job = take(queue, 3)
+    assert job is not None and job.cost == 9
+    queue.release(job.id, State.QUEUED, "generation", "it went wrong")
+    assert [job.cost for job in (take(queue, 3), take(queue, 3)) if job] == [1, 9]
 
 
 def test_the_jobs_of_a_dead_runner_come_back_and_those_of_a_living_one_do_not(journal):
-    filled(journal, 1, 2)
+    filled(journal, 1, 2, 3)
     with registered(journal) as living:
         held = take(living)
-        dead = JobQueue(journal, "dead")
-        lost = take(dead)
-        assert held is not None and lost is not None
+        dead = RunnerQueue(journal, "dead")
+        lost, unwanted = take(dead), take(dead)
+        assert held is not None and lost is not None and unwanted is not None
+        living.cancel([unwanted.id])
         assert alive(journal, str(living.runner)) and not alive(journal, "dead")
-        assert reclaim(journal) == [lost.id]
+        assert set(reclaim(journal)) == {lost.id, unwanted.id} and reclaim(journal) == []
+        assert living.job(unwanted.id).state is State.CANCELLED
         assert (living.job(held.id).state, living.job(lost.id).state) == (State.ENCODING, State.QUEUED)
         assert living.job(lost.id).attempts == 0
     assert not alive(journal, str(living.runner))
 
 
 def test_one_conditioning_is_made_by_one_worker(journal):
-    queue = JobQueue(journal, "me")
+    queue = RunnerQueue(journal, "me")
     jobs = stub_jobs(GenerationRequest(prompt="stub 1", seed=k) for k in range(3))
     queue.add(type(job)(**{**vars(job), "conditioning": "same"}) for job in jobs)
-    first = queue.claim_encoding(0, "", False)
-    assert first is not None and queue.claim_encoding(1, "", False) is None
+    assert queue.to_encode() == 3
+    first = queue.claim_encoding(0)
+    assert first is not None and queue.claim_encoding(1) is None
+    assert queue.to_encode() == 0
     queue.release(first.id, State.ENCODED, "encoded")
     queue.encoded(["same"])
     assert queue.counts() == {State.ENCODED: 3}
+
+
+def test_a_cancel_during_the_encoding_is_not_forgotten_when_it_ends(journal):
+    queue = filled(journal, 1)
+    job = queue.claim_encoding(0)
+    assert job is not None
+    assert queue.cancel([job.id]) == {job.id: State.CANCELLING}
+    assert queue.release(job.id, State.ENCODED, "encoded")
+    assert queue.job(job.id).state is State.CANCELLED
 
 
 def test_a_failed_transaction_leaves_nothing(journal):

@@ -2,7 +2,9 @@
 
 from .journal import Journal, JournalError, open_journal
 from .lines import JobLine, LineErrors, read_lines
-from .queue import Job, JobQueue, NewJob
+from .queue import JobQueue
+from .rows import Job, NewJob
+from .runner_queue import RunnerQueue
 from .states import ACTIVE, FINAL, State
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "JournalError",
     "LineErrors",
     "NewJob",
+    "RunnerQueue",
     "State",
     "open_journal",
     "read_lines",

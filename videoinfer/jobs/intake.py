@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from ..errors import RequestError
 from ..request import GenerationRequest, ResolvedRequest
 from .lines import JobLine
-from .queue import NewJob
+from .rows import NewJob
 
 
 def job_id(request: GenerationRequest, content: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import MediaError, VideoInferError
 from ..request import GenerationRequest
-from .queue import Job, JobQueue
+from .queue import JobQueue
+from .rows import Job
 from .states import State
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..request import GenerationRequest
-from .queue import Job, JobQueue
+from .queue import JobQueue
+from .rows import Job
 from .states import State
 
 COLUMNS: tuple[str, ...] = (

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .journal import Journal
-from .queue import JobQueue
+from .rows import marks
+from .runner_queue import RunnerQueue
 from .states import ACTIVE, State
 
 
 @contextmanager
-def registered(journal: Journal) -> Iterator[JobQueue]:
+def registered(journal: Journal) -> Iterator[RunnerQueue]:
     """This process as a runner of the journal. The kernel frees the lock when the process ends, however it ends, also
     across containers and restarts of the machine, where process ids mean nothing."""
     runner = uuid.uuid4().hex[:12]
@@ -27,7 +28,7 @@ def registered(journal: Journal) -> Iterator[JobQueue]:
         now = time.time()
         with journal.writing() as db:
             db.execute("INSERT INTO runners VALUES (?, ?, ?, NULL, ?, '[]')", (runner, os.getpid(), now, now))
-        yield JobQueue(journal, runner)
+        yield RunnerQueue(journal, runner)
         with journal.writing() as db:
             db.execute("UPDATE runners SET ended = ?, instances = '[]' WHERE id = ?", (time.time(), runner))
     finally:
@@ -55,22 +56,28 @@ def reclaim(journal: Journal) -> list[str]:
 
     The attempt is not counted against a job: that its runner was killed says nothing of it.
     """
-    queue, back = JobQueue(journal), []
+    back: list[str] = []
     with journal.reading() as db:
         names = [row["id"] for row in db.execute("SELECT id FROM runners WHERE ended IS NULL")]
         held = {row["runner"] for row in db.execute("SELECT DISTINCT runner FROM jobs WHERE runner IS NOT NULL")}
     for runner in {*names, *held}:
-        if alive(journal, runner):
-            continue
-        with journal.writing() as db:
-            for row in db.execute(
-                f"SELECT id, attempts, state FROM jobs WHERE runner = ? AND state IN ({', '.join('?' * len(ACTIVE))})",
-                (runner, *ACTIVE),
-            ).fetchall():
-                target = State.CANCELLED if row["state"] == State.CANCELLING else State.QUEUED
-                fields = {"attempts": max(0, row["attempts"] - 1), "instance": None}
-                queue._release(db, row["id"], runner, target, "lost", "its runner ended", None, fields)
-                back.append(row["id"])
-            db.execute("UPDATE runners SET ended = ?, instances = '[]' WHERE id = ?", (time.time(), runner))
-        (journal.path.parent / "runners" / f"{runner}.lock").unlink(missing_ok=True)
+        if not alive(journal, runner):
+            back += _take_back(journal, runner)
+            (journal.path.parent / "runners" / f"{runner}.lock").unlink(missing_ok=True)
+    return back
+
+
+def _take_back(journal: Journal, runner: str) -> list[str]:
+    dead = RunnerQueue(journal, runner)
+    with journal.reading() as db:
+        query = f"SELECT id, attempts FROM jobs WHERE runner = ? AND state IN ({marks(ACTIVE)})"
+        rows = db.execute(query, (runner, *ACTIVE)).fetchall()
+    back = []
+    for row in rows:
+        attempts = max(0, row["attempts"] - 1)
+        # False where another runner was first.
+        if dead.release(row["id"], State.QUEUED, "lost", "its runner ended", attempts=attempts, instance=None):
+            back.append(row["id"])
+    with journal.writing() as db:
+        db.execute("UPDATE runners SET ended = ?, instances = '[]' WHERE id = ?", (time.time(), runner))
     return back

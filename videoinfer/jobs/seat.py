@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .protocol import WorkerProcess
-from .queue import Job
+from .rows import Job
 
 SLOWDOWN = 1.5  # of the median step time, against the first jobs of the same shape
 GROWTH = (1.5, 1 << 30)  # of resident memory after the second job: factor, and bytes on top
@@ -17,15 +17,20 @@ MIN_STEPS = 8  # a median of fewer steps says nothing
 
 @dataclass
 class Hand:
-    """A job in a worker's hands. Times are time.monotonic()."""
+    """A job in a worker's hands, to be encoded or made (`kind`). Times are time.monotonic()."""
 
     job: Job
+    kind: str
     stage: str
     since: float
-    limit: float
     step: int = 0
     steps: int = 0
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=50))
+
+    @property
+    def work(self) -> float:
+        """What it costs in units of its kind. Encoding costs the same for every clip."""
+        return self.job.cost if self.kind == "make" else 1.0
 
 
 class Seat:
@@ -53,8 +58,8 @@ class Seat:
     def free(self) -> bool:
         return self.ready and not self.busy and not self.retired and self.worn is None and self.process is not None
 
-    def take(self, job: Job, stage: str, limit: float) -> None:
-        self.hands[job.id] = Hand(job, stage, time.monotonic(), limit)
+    def take(self, job: Job, kind: str, stage: str) -> None:
+        self.hands[job.id] = Hand(job, kind, stage, time.monotonic())
         self.busy, self.part = True, job.part
 
     def drop(self, job_id: str) -> Hand | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .queue import Job
+from .rows import Job
 from .states import State
 
 # The job itself: no worker will do better.
