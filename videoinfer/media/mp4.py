@@ -10,7 +10,7 @@ from typing import Any
 import av
 import av.container
 import numpy as np
-from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
+from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc, VideoReformatter
 
 from ..errors import MediaError
 from .probe import probe_mp4, verify
@@ -93,10 +93,15 @@ def _encode(
         layout = "stereo" if samples.shape[0] == 2 else "mono"
         sound = container.add_stream("aac", rate=sample_rate, options={"b": "192k"}, layout=layout)
     count = done = 0
+    converter = VideoReformatter()  # one for all frames: setting one up costs more than a small frame
     for count, pixels in enumerate(frames, 1):
         _check_frame(pixels, size, count - 1)
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24").reformat(
-            format="yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
+        frame = converter.reformat(
+            av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24"),
+            format="yuv420p",
+            dst_colorspace=Colorspace.ITU709,
+            dst_color_range=ColorRange.MPEG,
+            threads=int(settings["threads"]),
         )
         frame.pts, frame.time_base = count - 1, 1 / rate
         container.mux(video.encode(frame))
