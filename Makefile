@@ -40,7 +40,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	rm -rf build/check && mkdir -p build/check
 	cp -R videoinfer build/check/
-	cp -R apps eval build/check/videoinfer/
+	cp -R apps cache_policies eval build/check/videoinfer/
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/.installed

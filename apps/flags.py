@@ -32,6 +32,7 @@ class Flags:
     seed: int | None = None
     guidance: float | None = None
     negative_prompt: str | None = None
+    cache: str | None = None
     output: str = "out"
     crf: int | None = None
     frames_png: bool | None = None
@@ -69,6 +70,7 @@ def build_request(flags: Flags, base: dict[str, Any] | None = None) -> Generatio
         (flags.seed, "seed", None),
         (flags.guidance, "guidance", None),
         (flags.negative_prompt, "negative_prompt", None),
+        (flags.cache, "cache", None),
     ):
         if given is not None:
             data[key] = given

@@ -14,6 +14,9 @@ def _option(help_text: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, show_default=False)
 
 
+GPUS_HELP = "Cards to use, as nvidia-smi numbers them, for example 0,2. Default: all"
+DEVICE_HELP = "auto, cpu, cuda, or cuda:N, one card as CUDA counts the visible ones. Default: auto"
+
 Folder = Annotated[Path, typer.Argument(help="The output folder of a batch.", show_default=False)]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids, or their beginnings.", show_default=False)]
 Journal = Annotated[Path | None, _option("The journal, where it is not in the output folder.", "--journal")]
@@ -32,7 +35,7 @@ def batch(
     instances: Annotated[
         str, _option("How many copies of the model run; a number or auto (the default).", "--instances")
     ] = "auto",
-    gpus: Annotated[str | None, _option("Cards to use, for example 0,2. Default: all", "--gpus")] = None,
+    gpus: Annotated[str | None, _option(GPUS_HELP, "--gpus")] = None,
     threads: Annotated[int | None, _option("CPU threads per instance.", "--threads")] = None,
     two_phase: Annotated[
         bool | None,
@@ -66,6 +69,7 @@ def batch(
     aspect: Annotated[str | None, _option("Canvas W:H, likewise.", "--aspect")] = None,
     steps: Annotated[int | None, _option("Forwards, likewise.", "--steps")] = None,
     seed: Annotated[int | None, _option("Seed, likewise.", "--seed")] = None,
+    cache: Annotated[str | None, _option("Step cache, likewise; see generate --help.", "--cache")] = None,
     crf: Annotated[int | None, _option("H.264 quality, likewise.", "--crf")] = None,
     frames_png: Annotated[bool | None, _option("Also PNG frames, likewise.", "--frames-png/--no-frames-png")] = None,
     gif: Annotated[bool | None, _option("Also a GIF, likewise.", "--gif/--no-gif")] = None,
@@ -76,7 +80,7 @@ def batch(
     ] = None,
     accept_licence: Annotated[bool, _option("Accept the licence of the weights.", "--accept-licence")] = False,
     offline: Annotated[bool, _option("Download nothing.", "--offline")] = False,
-    device: Annotated[str, _option("auto, cpu, cuda. Default: auto", "--device")] = "auto",
+    device: Annotated[str, _option(DEVICE_HELP, "--device")] = "auto",
     dtype: Annotated[str, _option("auto, bfloat16, float16, float32. Default: auto", "--dtype")] = "auto",
     as_json: AsJson = False,
     debug: Debug = False,
@@ -92,6 +96,7 @@ def batch(
             "aspect_ratio": aspect,
             "steps": steps,
             "seed": seed,
+            "cache": cache,
         },
         "output": {k: v for k, v in {"crf": crf, "frames": frames_png, "gif": gif}.items() if v is not None},
     }

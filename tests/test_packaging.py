@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MAPPED = {"apps", "eval"}  # folders at the root that install below videoinfer
+MAPPED = {"apps", "cache_policies", "eval"}  # folders at the root that install below videoinfer
 ROOMS = MAPPED | {"videoinfer"}
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -9,7 +10,7 @@ import torch
 
 from . import stages
 from .conditioning import Conditioning
-from .denoise import CancelEvent, OnStep
+from .denoise import CacheWarning, CancelEvent, OnStep
 from .families import Stage
 from .model import Model
 from .output_files import ClipFiles
@@ -55,6 +56,10 @@ class Generation:
         with self.run.stage("denoise"):
             self.latents = stages.denoise(self.model, conditioning, self.resolved, self._step, self._cancel)
         self._give_up("denoise")
+        if self.latents.cache is not None:
+            self.record["cache"] = self.latents.cache
+            for text in self.latents.cache["warnings"]:
+                warnings.warn(text, CacheWarning, stacklevel=2)
         self.record["latents"] = {"video": digest(self.latents.video), "audio": digest(self.latents.audio)}
 
     def finish(self) -> VideoResult:

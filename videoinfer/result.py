@@ -1,6 +1,6 @@
 """What the stages hand on: latents after the loop, a clip after the decoders, and the record of a whole generation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ class Latents:
     """The denoised streams of one clip, normalised as the model makes them, float32.
 
     video: (1, channels, latent frames, latent height, latent width); audio: (2, channels, audio latents), one row per
-    stereo channel.
+    stereo channel. cache: what the step cache did, JSON-ready; None without one.
     """
 
     workflow: str
     video: torch.Tensor
     audio: torch.Tensor
+    cache: dict[str, Any] | None = None
 
     def to(self, device: torch.device) -> "Latents":
-        return Latents(self.workflow, self.video.to(device), self.audio.to(device))
+        return replace(self, video=self.video.to(device), audio=self.audio.to(device))
 
 
 @dataclass(frozen=True)

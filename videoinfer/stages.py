@@ -1,9 +1,13 @@
 """The three stages of a generation as plain functions over a model: encode, denoise, decode."""
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 
 from .conditioning import Conditioning, conditioning_key
-from .denoise import CancelEvent, OnStep, observed
+from .denoise import AnySession, CancelEvent, OnStep, cached, make_session, observed
+from .errors import RequestError, VideoInferError
 from .media import check_clip, check_finite
 from .model import Model
 from .request import ResolvedRequest
@@ -33,16 +37,35 @@ def denoise(
     on_step: OnStep | None = None,
     cancel: CancelEvent | None = None,
 ) -> Latents:
-    """Run the loop over sigmas. Raises Cancelled, and GenerationError when the result is not finite."""
+    """Run the loop over sigmas, under the request's step cache if it names one.
+
+    Raises Cancelled, RequestError for a cache that cannot serve the run, GenerationError when the result is not finite.
+    """
     conditioning.check_matches(resolved)
     pipeline = model.stage(resolved.workflow, "denoise")
     # The CPU's generator: the same seed gives the same noise on every device.
     generator = torch.Generator("cpu").manual_seed(resolved.seed)
     inputs = model.family.denoise_inputs(conditioning, resolved, generator, pipeline)
-    with observed(model.family.denoise_loop(pipeline._blocks), on_step, cancel):
+    loop = model.family.denoise_loop(pipeline._blocks)
+    session = _cache_session(model, resolved, pipeline)
+    with cached(loop, session), observed(loop, on_step, cancel):
         latents = model.family.latents(model.run(pipeline, "denoise", inputs), resolved)
     _check_finite(latents)
-    return latents
+    return latents if session is None else replace(latents, cache=session.report.to_json())
+
+
+def _cache_session(model: Model, resolved: ResolvedRequest, pipeline: Any) -> AnySession | None:
+    """The session of a request with a cache. RequestError when its policy cannot serve this run."""
+    setting = resolved.request.cache
+    if setting is None:
+        return None
+    target = model.family.cache_target(pipeline)
+    try:
+        return make_session(target, setting, target.sigmas(pipeline))
+    except VideoInferError:
+        raise
+    except ValueError as error:
+        raise RequestError(f"cache {setting}: {error}.") from error
 
 
 def decode(model: Model, latents: Latents) -> Clip:

@@ -1,5 +1,21 @@
-"""What the engine does inside a denoise loop: it acts through inserted blocks and never changes the model."""
+"""What the engine does inside a denoise loop: it acts through inserted blocks and hooks and never changes the model."""
 
+from .cache_report import CacheReport, CacheWarning
+from .cache_session import CacheSession
+from .cache_step import CacheStep
+from .cached import AnySession, cached, make_session
 from .observer import CancelEvent, OnStep, StepObserver, observed
 
-__all__ = ["CancelEvent", "OnStep", "StepObserver", "observed"]
+__all__ = [
+    "AnySession",
+    "CacheReport",
+    "CacheSession",
+    "CacheStep",
+    "CacheWarning",
+    "CancelEvent",
+    "OnStep",
+    "StepObserver",
+    "cached",
+    "make_session",
+    "observed",
+]

@@ -5,16 +5,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from diffusers import SequentialPipelineBlocks
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
 
 from ..conditioning import Conditioning
-from ..errors import ModelError
+from ..errors import ModelError, RequestError
 from ..request import Grid, ResolvedRequest
 from ..result import Clip, Latents
+
+if TYPE_CHECKING:
+    from ..denoise.target import CacheTarget
 
 Stage = Literal["encode", "denoise", "decode"]
 STAGES: tuple[Stage, ...] = ("encode", "denoise", "decode")
@@ -62,6 +65,10 @@ class Family(ABC):
         self, conditioning: Conditioning, resolved: ResolvedRequest, generator: torch.Generator, pipeline: Any
     ) -> dict[str, Any]:
         """The inputs of the denoise stage. RequestError when the step count has no grid of that many forwards."""
+
+    def cache_target(self, pipeline: Any) -> "CacheTarget":
+        """The transformer of a denoise stage as a cache session sees it. RequestError where there is none."""
+        raise RequestError(f"{self.name} cannot be run with a step cache. Leave cache out.")
 
     @abstractmethod
     def latents(self, outputs: Mapping[str, Any], resolved: ResolvedRequest) -> Latents:

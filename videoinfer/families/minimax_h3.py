@@ -25,6 +25,7 @@ from ..errors import ModelError, RequestError
 from ..request import Grid, ResolvedRequest
 from ..result import Clip, Latents
 from .base import Family, Stage, narrowed, read_index, read_json
+from .minimax_h3_cache import MiniMaxH3CacheTarget
 from .minimax_h3_references import keyframe_inputs, reference_inputs
 
 # Blocks of diffusers' whole pipeline, by the stage that they belong to.
@@ -181,6 +182,11 @@ class MiniMaxH3(Family):
             inputs["audio_condition_latents"] = list(conditioning.audio_condition_latents)
             inputs["normalized_references"] = [_outline(*kind) for kind in conditioning.reference_kinds]
         return inputs
+
+    def cache_target(self, pipeline: Any) -> MiniMaxH3CacheTarget:
+        names = [name for name in ("transformer", "transformer_ref") if name in pipeline.pretrained_component_names]
+        (name,) = names  # a workflow's blocks expect only their own
+        return MiniMaxH3CacheTarget(getattr(pipeline, name))
 
     def latents(self, outputs: Mapping[str, Any], resolved: ResolvedRequest) -> Latents:
         return Latents(resolved.workflow, outputs["latents"], outputs["audio_latents"])

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from ..cache_policies import normalise
 from ..errors import RequestError
 from .base import Schema
 
@@ -56,6 +57,12 @@ def _parse_id(value: str) -> str:
 
 def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
+
+
+def _parse_cache(setting: str | None) -> str | None:
+    """The setting with every value by name; None for `dense`, which is what a request without a cache means."""
+    setting = None if setting is None else normalise(setting)
+    return None if setting == "dense" else setting
 
 
 Text = Annotated[str, AfterValidator(_clean)]
@@ -121,7 +128,8 @@ class GenerationRequest(Schema):
     """One clip to make. Frozen; an unknown key or a contradiction raises `RequestError` at construction.
 
     `duration` is in seconds, `size` is (width, height) in pixels (or "WxH"), `steps` counts model forwards, `seed`
-    alone decides the noise. What a value may be on a given model is decided by `resolve`.
+    alone decides the noise, `cache` names a step cache (`first-block@0.12`). What a value may be on a given model is
+    decided by `resolve`.
     """
 
     prompt: Annotated[
@@ -137,6 +145,7 @@ class GenerationRequest(Schema):
     steps: Annotated[int | None, Field(ge=1)] = None
     guidance: float | None = None
     negative_prompt: Annotated[Text | None, BeforeValidator(_blank_is_none)] = None
+    cache: Annotated[str | None, AfterValidator(_parse_cache)] = None
     output: Output = Output()
 
     @model_validator(mode="after")

@@ -1,0 +1,39 @@
+"""A denoise loop under a step cache, for the length of a block."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
+
+from ..cache_policies import CacheDitSetting, make_policy
+from ..cache_policies.cache_dit_setting import PREFIX
+from .cache_dit import CacheDitSession
+from .cache_session import CacheSession
+from .cache_step import CacheStep
+from .target import CacheTarget
+
+NAME = "videoinfer_cache"
+AnySession = CacheSession | CacheDitSession
+
+
+def make_session(target: CacheTarget, setting: str, sigmas: dict[str, tuple[float, ...]]) -> AnySession:
+    """The session of a cache setting, as a request names it. Raises ValueError when it cannot serve the run."""
+    if setting.startswith(PREFIX):
+        return CacheDitSession(target, CacheDitSetting.parse(setting), sigmas)
+    return CacheSession(target, make_policy(setting), sigmas)
+
+
+@contextmanager
+def cached(loop: LoopSequentialPipelineBlocks, session: AnySession | None) -> Iterator[None]:
+    """Opens the session and tells it each step of the loop; without a session the loop runs as it is."""
+    if session is None:
+        yield
+        return
+    if NAME in loop.sub_blocks:
+        raise RuntimeError("the denoise loop has a cache session already: one run at a time per model")
+    with session.open():
+        try:
+            loop.sub_blocks.insert(NAME, CacheStep(session), 0)
+            yield
+        finally:
+            loop.sub_blocks.pop(NAME, None)
