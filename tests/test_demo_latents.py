@@ -5,7 +5,9 @@ import torch
 
 from videoinfer.demo.latents import (
     CHANNELS,
+    GLOBAL,
     LAYOUT,
+    PIXEL,
     Basis,
     audio_latents,
     fit_basis,
@@ -14,9 +16,10 @@ from videoinfer.demo.latents import (
     patchify,
     picture_latents,
     scene_latents,
+    seen,
 )
 from videoinfer.demo.render import render, render_picture
-from videoinfer.demo.world import FPS, random_scene
+from videoinfer.demo.world import FPS, Scene, random_scene, trajectory
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,17 @@ def test_latents_from_coverage_equal_the_projection_of_rendered_pixels(basis):
     assert latents.shape == (3, 7, 6, 10, CHANNELS)
 
 
+def test_what_is_shown_beside_the_place_told_is_the_object_moved(basis):
+    scene = Scene("small", "red", "square", "stands still", "black", (0.5, 0.5, 0.5, 0.5))
+    span_x, span_y = 160 - 2 * 18.8, 96 - 2 * 18.8
+    moved = Scene("small", "red", "square", "stands still", "black", (0.5 + 6.0 / span_x, 0.5 - 3.0 / span_y, 0.5, 0.5))
+    groups, aside = latent_frame_groups(5), torch.tensor([6.0, -3.0]).expand(1, 2, 2)
+    beside = scene_latents([scene], groups, basis, aside)
+    told, shown = (scene_latents([one], groups, basis) for one in (scene, moved))
+    assert torch.equal(beside[..., :GLOBAL], told[..., :GLOBAL])
+    torch.testing.assert_close(beside[..., GLOBAL:], shown[..., GLOBAL:], atol=1e-3, rtol=0)
+
+
 def test_picture_latents_are_those_of_the_picture(basis):
     generator = torch.Generator().manual_seed(4)
     scene = random_scene(generator, held_out=None)
@@ -55,10 +69,31 @@ def test_picture_latents_are_those_of_the_picture(basis):
     torch.testing.assert_close(picture_latents([scene], basis)[..., LAYOUT:], expected, atol=0.2, rtol=0.05)
 
 
+def test_global_channels_are_the_same_on_every_voxel_and_those_of_the_clip_in_every_frame(basis):
+    generator = torch.Generator().manual_seed(6)
+    scenes = [random_scene(generator, held_out=None) for _ in range(4)]
+    everywhere = scene_latents(scenes, latent_frame_groups(124), basis)[..., :GLOBAL]
+    assert torch.equal(everywhere, everywhere[:, :, :1, :1].expand_as(everywhere))
+    of_the_clip = everywhere[..., [0, 1, 2, 7, 8, 9, 10]]
+    assert torch.equal(of_the_clip, of_the_clip[:, :1].expand_as(of_the_clip))
+    assert (everywhere[:, 1:, 0, 0, 6] > everywhere[:, :-1, 0, 0, 6]).all()  # time
+
+
+def test_what_the_encoder_sees_of_a_frame_does_not_tell_its_time_or_its_clip(basis):
+    moving = Scene("small", "red", "circle", "moves right", "black", (0.2, 0.5, 0.5, 0.5))
+    x, y, _ = trajectory(moving, torch.zeros(()))
+    place = ((float(x) - 18.8) / 122.4, (float(y) - 18.8) / 58.4)
+    still = Scene("small", "red", "circle", "stands still", "black", (*place, 0.5, 0.5))
+    first = latent_frame_groups(5)[:1]
+    later = scene_latents([still], first + 40, basis)
+    torch.testing.assert_close(seen(scene_latents([moving], first, basis)), seen(later), atol=1e-4, rtol=0)
+    assert not torch.equal(seen(later), later)
+
+
 def test_the_basis_is_orthonormal_and_ordered(basis):
-    torch.testing.assert_close(basis.components @ basis.components.T, torch.eye(14), atol=1e-4, rtol=0)
+    torch.testing.assert_close(basis.components @ basis.components.T, torch.eye(PIXEL), atol=1e-4, rtol=0)
     assert (basis.std.diff() <= 1e-5).all()
-    patch = torch.randn(5, 14)
+    patch = torch.randn(5, PIXEL)
     torch.testing.assert_close(basis.project(basis.reconstruct(patch)), patch, atol=1e-2, rtol=1e-2)
 
 

@@ -15,6 +15,7 @@ from videoinfer.demo.world import (
     WIDTH,
     Scene,
     all_scenes,
+    beginning,
     clip_seconds,
     parse,
     random_scene,
@@ -66,6 +67,22 @@ def test_the_whole_object_stays_on_the_canvas(num_frames):
         cover = coverage(torch.tensor([SHAPES.index(scene.shape)]), x[None], y[None], r[None], (WIDTH, HEIGHT))[0]
         edge = cover[:, [0, -1]].sum() + cover[:, :, [0, -1]].sum()
         assert float(edge) == 0.0, scene
+
+
+def test_the_beginning_is_where_and_whither_the_object_moves_at_first():
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(100):
+        scene = random_scene(generator, held_out=None)
+        x, y, _ = trajectory(scene, torch.tensor([0.0, 1e-3]))
+        start_x, start_y, *heading = beginning(scene)
+        assert (start_x, start_y) == (float(x[0]), float(y[0]))
+        way = torch.stack([x.diff(), y.diff()]).flatten()
+        if scene.motion in ("stands still", "grows bigger"):
+            assert heading == [0.0, 0.0] and not way.any()
+        elif scene.motion == "bounces around":  # the signs alone: one direction for all speeds
+            assert torch.equal(way.sign(), torch.tensor(heading).sign())
+        else:
+            torch.testing.assert_close(way / way.norm(), torch.tensor(heading), atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("kind", range(3))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .render import SAMPLE_RATE, TIMBRES, coverage
-from .world import BACKGROUNDS, COLOURS, EASE, FPS, SHAPES, SIZES
+from .world import BACKGROUNDS, COLOURS, FPS, SHAPES, SIZES, growth
 
 # Triangle: centre of mass below the centre of the box, as a share of the radius; area of each shape over r^2.
 _MASS_BELOW_CENTRE = (0.0, 0.0, 0.337)
@@ -111,7 +111,7 @@ def _motion(path: torch.Tensor, seconds: torch.Tensor) -> str | None:
 def _size(path: torch.Tensor, seconds: torch.Tensor, motion: str | None) -> str:
     radius = path[:, 2]
     if motion == "grows bigger":
-        radius = radius / (0.55 + 0.75 * (1.0 - torch.exp(-seconds / EASE)))
+        radius = radius / growth(seconds)
     return "large" if float(radius.nanmedian()) > sum(SIZES.values()) / 2 else "small"
 
 

@@ -41,13 +41,19 @@ def coverage(
     return (0.5 - distance).clamp(0.0, 1.0)
 
 
+def paths(scenes: Sequence[Scene], seconds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Centre x, centre y and radius of several scenes, (B, F) each; `seconds` is (F,) or (B, F)."""
+    seconds = seconds.expand(len(scenes), -1) if seconds.ndim == 1 else seconds
+    path = [trajectory(scene, when) for scene, when in zip(scenes, seconds, strict=True)]
+    x, y, r = (torch.stack([axis[k] for axis in path]) for k in range(3))
+    return x, y, r
+
+
 def scene_coverage(
     scenes: Sequence[Scene], seconds: torch.Tensor, size: tuple[int, int] = (WIDTH, HEIGHT)
 ) -> torch.Tensor:
     """The coverage (B, F, H, W) of several scenes; `seconds` is (F,) or (B, F)."""
-    seconds = seconds.expand(len(scenes), -1) if seconds.ndim == 1 else seconds
-    path = [trajectory(scene, when) for scene, when in zip(scenes, seconds, strict=True)]
-    x, y, r = (torch.stack([axis[k] for axis in path]) for k in range(3))
+    x, y, r = paths(scenes, seconds)
     return coverage(torch.tensor([SHAPES.index(scene.shape) for scene in scenes]), x, y, r, size)
 
 

@@ -22,10 +22,10 @@ class DemoArchitecture:
     num_refiner_layers: int = 1
     vae_block_out_channels: tuple[int, ...] = (16, 32, 48, 64)
     vae_norm_num_groups: int = 4
-    vae_decoder_layers: int = 4
+    vae_decoder_layers: int = 3
     vae_decoder_heads: int = 4
     vae_decoder_head_dim: int = 48
-    vae_decoder_ffn_mult: int = 3
+    vae_decoder_ffn_mult: int = 2
     vae_decoder_register_tokens: int = 4
     audio_encoder_dim: int = 4
     audio_latent_dim: int = 64

@@ -21,7 +21,7 @@ from .train_video_encoder import finish_encoder, train_encoder
 from .trainer import load_average
 from .world import HEIGHT, WIDTH, vocabulary
 
-MINUTES = {"decoder": 18.0, "encoder": 8.0, "audio": 8.0, "dit": 90.0}
+MINUTES = {"decoder": 18.0, "encoder": 8.0, "audio": 8.0, "dit": 150.0}
 PARTS = ("basis", "decoder", "encoder", "audio", "dit", "package")
 # What the embedded model was trained on; the engine refuses anything else.
 FACTS = {"allowed_sizes": [[WIDTH, HEIGHT]], "default_size": [WIDTH, HEIGHT], "allowed_frames": [124, 209, 362]}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .latents import AUDIO_HOP, Basis, latent_frame_groups, picture_latents, scene_latents
+from .latents import AUDIO_HOP, Basis, latent_frame_groups, picture_latents, scene_latents, seen
 from .packing import Layout, patch_rows, pipeline_layout, prompt_ids
 from .render import SAMPLE_RATE, render, render_picture
 from .world import BACKGROUNDS, FPS, FRAME_TEMPLATES, REFERENCE_TEMPLATES, TEMPLATES, Scene
@@ -94,6 +94,6 @@ def condition(
         pictures = [[render_picture(scene).numpy()] for scene in shown]
         text, tags = states.with_pictures([scene.prompt(template) for scene in scenes], pictures)
         layout = pipeline_layout(tags, len(groups), audio, (), 1)
-    clean = latents * basis.scale
+    clean = seen(latents) * basis.scale
     noisy = clean + ENCODER_ERROR * torch.randn(clean.shape, generator=generator)
     return Conditioning(text, patch_rows(noisy), layout)

@@ -1,8 +1,8 @@
 """Train the embedded model's DiT, one set of weights for all three workflows.
 
 As video models are: first single latent frames at their true time, then eight frames spread over the clip, then whole
-clips with their whole soundtrack, the last of them also at 209 and 362 frames. Scenes are drawn afresh for every batch;
-held-out combinations of words never appear. Targets are the latents' definition (`latents.py`), so no VAE is needed.
+clips with their whole soundtrack, the last of them also at 209 and 362 frames. Targets are the latents' definition
+(`latents.py`), so no VAE is needed.
 """
 
 from dataclasses import dataclass
@@ -12,47 +12,44 @@ from typing import Any
 import torch
 from diffusers import MiniMaxH3Transformer3DModel
 
-from .latents import Basis, audio_latents, latent_frame_groups, scene_latents
+from .latents import Basis
 from .packing import Layout, packed_velocity, patch_rows, share_packed_attention
-from .train_conditions import TextStates, condition
+from .train_conditions import TextStates
+from .train_examples import ExamplePool
 from .trainer import Trainer
-from .world import random_scene
 
-WORKFLOWS = ("t2va", "t2va", "fl2va", "ref2va")
 VIDEO_SHIFT, AUDIO_SHIFT = 12.0, 3.0
 AUDIO_WEIGHT = 0.2
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How a batch is made: clips, `frames` latent frames of each (0: all), `audio` latents per side (0: all).
+    """What is trained on of each example: how many `clips` (0: all), how many samples of each clip (`repeat`), how many
+    latent `frames` (0: all) and `audio` latents per side (0: all) of each sample."""
 
-    `conditioned` is the share of `batch` that is left where there are conditioning rows.
-    """
-
-    batch: int
+    clips: int
+    repeat: int
     frames: int
     audio: int
     strides: tuple[int, ...]
     num_frames: tuple[int, ...]
     shift: float
-    conditioned: float
 
 
-SINGLE = Stage(48, 1, 6, (1,), (124, 124, 209, 362), 2.0, 0.5)
-SPREAD = Stage(14, 8, 10, (1, 2, 4, 5), (124, 124, 124, 209, 362), 3.0, 0.6)
-WHOLE = Stage(2, 0, 0, (1,), (124,), 4.0, 1.0)
-LONG = Stage(1, 0, 0, (1,), (209, 362), 4.0, 1.0)
+SINGLE = Stage(0, 3, 1, 6, (1,), (124, 124, 124, 209, 362), 4.0)
+SPREAD = Stage(0, 1, 8, 10, (1, 2, 4, 5), (124, 124, 124, 209, 362), 6.0)
+WHOLE = Stage(2, 1, 0, 0, (1,), (124,), 8.0)
+LONG = Stage(1, 1, 0, 0, (1,), (209, 362), 8.0)
 
 
 def stage_at(done: float, step: int) -> Stage:
     """The stage after the share `done` of the training time; stages alternate where one would be forgotten."""
-    if done < 0.12:
+    if done < 0.15:
         return SINGLE
-    if done < 0.65:
-        return SINGLE if step % 8 == 0 else SPREAD
+    if done < 0.45:
+        return SINGLE if step % 2 == 0 else SPREAD
     if done < 0.9:
-        return SPREAD if step % 2 == 0 else WHOLE
+        return (WHOLE, SPREAD, WHOLE, SINGLE)[step % 4]
     return (WHOLE, SPREAD, WHOLE, LONG)[step % 4]
 
 
@@ -87,20 +84,15 @@ def draw_times(shift: float, batch: int, generator: torch.Generator) -> tuple[to
 
 
 def batch_loss(
-    dit: MiniMaxH3Transformer3DModel, stage: Stage, states: TextStates, basis: Basis, generator: torch.Generator
+    dit: MiniMaxH3Transformer3DModel, stage: Stage, pool: ExamplePool, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean squared error of the velocity of one fresh batch, of video and of audio."""
-    num_frames = stage.num_frames[int(torch.randint(len(stage.num_frames), (), generator=generator))]
-    workflow = WORKFLOWS[int(torch.randint(len(WORKFLOWS), (), generator=generator))]
-    # Conditioning rows cost as much as generated ones: fewer clips where there are few of the latter.
-    batch = stage.batch if workflow == "t2va" else max(1, round(stage.batch * stage.conditioned))
-    scenes = [random_scene(generator) for _ in range(batch)]
-    given = condition(workflow, scenes, num_frames, states, basis, generator)
-    frames, audio_picks = draw_picks(stage, batch, given.layout, generator)
-    groups = latent_frame_groups(num_frames)
-    video = patch_rows(scene_latents(scenes, groups[frames], basis) * basis.scale)
-    everything = audio_latents(scenes, given.layout.audio.shape[1])
-    audio = torch.stack([clip[:, picks] for clip, picks in zip(everything, audio_picks, strict=True)]).flatten(1, 2)
+    """Mean squared error of the velocity of one batch, of video and of audio."""
+    example = pool.draw(stage.num_frames[int(torch.randint(len(stage.num_frames), (), generator=generator))])
+    clips = torch.randperm(len(example.video), generator=generator)[: stage.clips or None].repeat(stage.repeat)
+    batch, layout = len(clips), example.given.layout
+    frames, audio_picks = draw_picks(stage, batch, layout, generator)
+    video = patch_rows(example.video[clips[:, None], frames].float())
+    audio = example.audio[clips[:, None], :, audio_picks].float().transpose(1, 2).flatten(1, 2)
     sigma_video, sigma_audio = draw_times(stage.shift, batch, generator)
     noise, audio_noise = (torch.randn(rows.shape, generator=generator) for rows in (video, audio))
     noisy, noisy_audio = (
@@ -109,11 +101,11 @@ def batch_loss(
     )
     velocity, audio_velocity = packed_velocity(
         dit,
-        given.layout,
+        layout,
         frames,
         audio_picks,
-        given.text,
-        given.rows,
+        example.given.text[clips],
+        example.given.rows[clips],
         noisy,
         noisy_audio,
         1.0 - sigma_video,
@@ -141,9 +133,10 @@ def train_dit(dit: MiniMaxH3Transformer3DModel, states: TextStates, basis: Basis
     share_packed_attention(dit)
     trainer = Trainer(dit, path, lr=2e-3, average=0.998)
     generator = torch.Generator().manual_seed(1000 + trainer.step)
+    pool = ExamplePool(states, basis, generator)
 
     def losses(done: float) -> dict[str, torch.Tensor]:
-        video, audio = batch_loss(dit, stage_at(done, trainer.step), states, basis, generator)
+        video, audio = batch_loss(dit, stage_at(done, trainer.step), pool, generator)
         return {"video": video, "audio": AUDIO_WEIGHT * audio}
 
     trainer.run("dit", minutes, losses)

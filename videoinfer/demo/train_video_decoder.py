@@ -1,6 +1,7 @@
 """Train the decoder of the embedded model's video VAE, from the given definition of the latents.
 
-The latents carry noise, so that the decoder forgives a DiT's small errors.
+The latents carry noise, so that the decoder forgives a DiT's small errors; and the channels about the object show it a
+little beside the place that the global channels tell, since a DiT is surest of the latter.
 """
 
 from pathlib import Path
@@ -13,21 +14,27 @@ from safetensors.torch import save_file
 
 from .latents import (
     CHANNELS,
+    GLOBAL,
     IMAGE_STD,
     LAYOUT,
+    PLACE_CHANNELS,
     Basis,
     fit_basis,
     latent_frame_groups,
     normalise_pixels,
     patchify,
     scene_latents,
+    seen,
 )
 from .render import render
 from .trainer import Trainer
 from .world import FPS, random_scene
 
 NOISE = 0.375
-PIXEL_NOISE = 1.5  # more of it on the pixel channels, at most: a DiT is surest of the layout, and it should decide
+LOCAL_NOISE = 1.5  # more of it, at most, on what is not global: a DiT is surest of the global channels
+ASIDE = 6.0  # pixels: deviation of the object from the place that is told, at most
+TREMBLE = 0.08  # deviation of that from the truth, in the units of its channels: 2 and 1 pixels in x and y
+SEEN = 0.3  # share of the windows that are decoded from what the encoder makes of them
 WINDOW = latent_frame_groups(22)  # seven latent frames: what the VAE decodes at a time
 
 
@@ -89,10 +96,16 @@ def train_decoder(vae: AutoencoderKLMiniMaxH3, basis: Basis, path: Path, minutes
     def batch_loss(done: float) -> dict[str, torch.Tensor]:
         scenes = [random_scene(generator) for _ in range(3)]
         groups = WINDOW[None] + 17 * torch.randint(0, 20, (3, 1, 1), generator=generator)
-        latents = scene_latents(scenes, groups, basis)
+        encoded = torch.rand(3, 1, 1, 1, 1, generator=generator) < SEEN
+        apart = torch.rand(3, 1, 1, generator=generator) * ~encoded[..., 0, 0]
+        aside = ASIDE * apart * torch.randn(3, len(WINDOW), 2, generator=generator)
+        latents = scene_latents(scenes, groups, basis, aside)
+        tremble = TREMBLE * apart * torch.randn(3, len(WINDOW), 2, generator=generator)
+        latents[..., PLACE_CHANNELS] += tremble[:, :, None, None]
+        latents = torch.where(encoded, seen(latents), latents)
         strength = NOISE * torch.rand(3, 1, 1, 1, 1, generator=generator)
         strength = strength.repeat(1, 1, 1, 1, CHANNELS)
-        strength[..., LAYOUT:] += PIXEL_NOISE * torch.rand(3, 1, 1, 1, 1, generator=generator) ** 2
+        strength[..., GLOBAL:] += LOCAL_NOISE * torch.rand(3, 1, 1, 1, 1, generator=generator) ** 2
         latents = latents + strength * torch.randn(latents.shape, generator=generator) / basis.scale
         target = normalise_pixels(render(scenes, groups.flatten(1) / FPS)).permute(0, 4, 1, 2, 3)
         error = vae.decoder(vae.post_quant_conv(latents.permute(0, 4, 1, 2, 3))) - target

@@ -13,7 +13,7 @@ from diffusers import AutoencoderKLMiniMaxH3
 from diffusers.models.autoencoders.autoencoder_kl_minimax_h3 import MiniMaxH3VideoCausalConv3d
 from torch.nn import functional as F
 
-from .latents import CHANNELS, LAYOUT, Basis, latent_frame_groups, normalise_pixels, scene_latents, still_latents
+from .latents import CHANNELS, LAYOUT, Basis, latent_frame_groups, normalise_pixels, scene_latents, seen, still_latents
 from .render import PICTURE_SIDE, paint, render
 from .trainer import Trainer
 from .world import FPS, random_scene
@@ -162,7 +162,7 @@ def train_encoder(vae: AutoencoderKLMiniMaxH3, basis: Basis, path: Path, minutes
             frames = render(scenes, (first[:, 0] + torch.arange(1 if kind == "frame" else 17)) / FPS)
         frames = (frames + 0.01 * torch.randn(frames.shape, generator=generator)).clamp(0.0, 1.0)
         encoded = vae.encoder(normalise_pixels(frames).permute(0, 4, 1, 2, 3))[:, :CHANNELS].permute(0, 2, 3, 4, 1)
-        error = ((encoded - latents) * basis.scale).square()
+        error = ((encoded - seen(latents)) * basis.scale).square()
         return {kind: error.mean(), f"_{kind}_pixel": error[..., LAYOUT:].mean()}
 
     trainer.run("encoder", minutes, batch_loss)

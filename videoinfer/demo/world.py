@@ -4,7 +4,9 @@ A `Scene` is everything that a clip shows. Its words come from the prompt; its f
 object where the words leave a choice, as a seed does for a generative model. Positions are pixels on the 160 x 96
 canvas, times are seconds, the frame rate is 24 per second.
 
-Motions are functions of absolute time, the same for every clip length, and keep the whole object on the canvas.
+Motions are functions of absolute time, the same for every clip length, and keep the whole object on the canvas. Their
+speeds are constant, so that two frames tell a motion whenever and wherever they are taken: a DiT with rotary positions
+learns such relations first.
 """
 
 import hashlib
@@ -41,7 +43,8 @@ MOTIONS = (
 )
 BACKGROUNDS = {"black": (16, 16, 16), "gray": (120, 120, 120), "navy": (16, 24, 80), "brown": (100, 62, 34)}
 
-EASE = 4.0  # seconds in which an eased motion covers 63 % of its way
+SPEEDS = (12.0, 5.0)  # pixels per second along x and y; what moves rests when it arrives
+GROWTH = (0.6, 0.1, 1.3)  # of the radius: at first, per second, at most
 BOUNCE_PERIODS = (4.0, 2.6)  # seconds for one way and back, in x and y
 ORBIT_PERIOD = 4.0
 
@@ -124,7 +127,6 @@ def trajectory(scene: Scene, seconds: torch.Tensor) -> tuple[torch.Tensor, torch
     """Centre x, centre y and radius in pixels at each time; all of the shape of `seconds`."""
     radius = SIZES[scene.size]
     a, b, c, _ = scene.chance
-    eased = 1.0 - torch.exp(-seconds / EASE)
     margin = 1.2 * radius + 2.0
     if scene.motion == "grows bigger":
         margin *= 1.3
@@ -135,10 +137,10 @@ def trajectory(scene: Scene, seconds: torch.Tensor) -> tuple[torch.Tensor, torch
     r = torch.full_like(seconds, radius)
 
     if scene.motion in ("moves right", "moves left"):
-        way = margin + 12.0 * a + (span_x - 12.0) * eased
+        way = (margin + a * (span_x - 5.0 * SPEEDS[0]) + SPEEDS[0] * seconds).clamp(max=margin + span_x)
         x = way if scene.motion == "moves right" else WIDTH - way
     elif scene.motion in ("moves down", "moves up"):
-        way = margin + 6.0 * b + (span_y - 6.0) * eased
+        way = (margin + b * (span_y - 5.0 * SPEEDS[1]) + SPEEDS[1] * seconds).clamp(max=margin + span_y)
         y = way if scene.motion == "moves down" else HEIGHT - way
     elif scene.motion == "bounces around":
         x = margin + span_x * _triangle_wave(seconds / BOUNCE_PERIODS[0] + a)
@@ -149,8 +151,26 @@ def trajectory(scene: Scene, seconds: torch.Tensor) -> tuple[torch.Tensor, torch
         x = WIDTH / 2.0 + 50.0 * (a - 0.5) + distance * torch.cos(angle)
         y = HEIGHT / 2.0 + distance * torch.sin(angle)
     elif scene.motion == "grows bigger":
-        r = radius * (0.55 + 0.75 * eased)
+        r = radius * growth(seconds)
     return x, y, r
+
+
+def beginning(scene: Scene) -> tuple[float, float, float, float]:
+    """Where the object is at first, x and y in pixels, and the direction that it moves in then: a unit vector, or 0."""
+    x, y, _ = (float(value) for value in trajectory(scene, torch.zeros(())))
+    a, b, c, _ = scene.chance
+    known = {"moves right": (1.0, 0.0), "moves left": (-1.0, 0.0), "moves up": (0.0, -1.0), "moves down": (0.0, 1.0)}
+    heading = known.get(scene.motion, (0.0, 0.0))
+    if scene.motion == "bounces around":
+        heading = (0.5**0.5 if a < 0.5 else -(0.5**0.5), 0.5**0.5 if b < 0.5 else -(0.5**0.5))
+    elif scene.motion == "orbits around":
+        heading = (-math.sin(2.0 * math.pi * c), math.cos(2.0 * math.pi * c))
+    return x, y, *heading
+
+
+def growth(seconds: torch.Tensor) -> torch.Tensor:
+    """The radius of what grows, as a share of its size's radius."""
+    return (GROWTH[0] + GROWTH[1] * seconds).clamp(max=GROWTH[2])
 
 
 def clip_seconds(num_frames: int) -> torch.Tensor:
