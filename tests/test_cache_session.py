@@ -301,7 +301,7 @@ class Probing(StepCachePolicy):
 def test_a_probe_that_is_not_finite_is_computed_and_counted(bench, monkeypatch):
     """NaN < tau is false and NaN > tau too: whichever way a rule is written, the session must not let it pass."""
     monkeypatch.setattr(
-        "videoinfer.denoise.cache_session.relative_change", lambda now, before: torch.tensor(float("nan"))
+        "videoinfer.denoise.cache_signals.relative_change", lambda now, before: torch.tensor(float("nan"))
     )
     session = bench.session(Probing())
     bench.run(session)

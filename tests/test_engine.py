@@ -78,11 +78,15 @@ def test_generate_writes_the_clip_and_its_sidecar(tiny_engine: VideoEngine, tmp_
 
 
 @pytest.mark.slow
-def test_frames_and_gif_are_written_on_request(tiny_engine: VideoEngine, tmp_path: Path) -> None:
-    output = {"folder": tmp_path, "frames": True, "gif": True}
+def test_frames_gif_and_latents_are_written_on_request(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    output = {"folder": tmp_path, "frames": True, "gif": True, "latents": True}
     result = tiny_engine.generate(request(tmp_path, id="c", output=output, steps=1))
-    assert [path.name for path in result.extras] == ["c_frames", "c.gif"]
+    assert [path.name for path in result.extras] == ["c_frames", "c.gif", "c.latents.safetensors"]
     assert len(list((tmp_path / "c_frames").iterdir())) == 124
+    latents = read_latents(tmp_path / "c.latents.safetensors")
+    assert {"video": digest(latents.video), "audio": digest(latents.audio)} == result.record["latents"]
+    with Image.open(tmp_path / "c_frames" / "frame_00123.png") as picture:
+        assert (tiny_engine.decode(latents).frames[123] == np.asarray(picture)).all()
 
 
 def test_the_same_seed_in_two_processes_gives_equal_latents(

@@ -68,7 +68,7 @@ class Generation:
             raise RuntimeError("finish() comes after denoise()")
         with self.run.stage("decode"):
             clip = stages.decode(self.model, self.latents)
-        self.latents = None
+        latents, self.latents = self.latents, None
         self._give_up("decode")
         timings = self.run.timings
         with self.run.stage("write"), self._writing():
@@ -77,7 +77,7 @@ class Generation:
         self.record["timings"] = {name: round(seconds, 4) for name, seconds in timings.items()}
         self.record["peak_memory_mb"] = self.run.memory.megabytes
         self.record["swaps"] = self.model.swaps
-        extras = self.files.write_rest(clip, self.record)
+        extras = self.files.write_rest(clip, latents, self.record)
         return VideoResult(
             self.files.mp4,
             self.files.sidecar,

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from .errors import MediaError
+from .latents_file import write_latents
 from .media import write_frames, write_gif, write_json, write_mp4
 from .media.publish import write_error
 from .request import GenerationRequest
-from .result import Clip
+from .result import Clip, Latents
 
 
 class ClipFiles:
-    """`<name>.mp4` and `<name>.json`; for `output.frames` the folder `<name>_frames`, for `output.gif` `<name>.gif`."""
+    """`<name>.mp4` and `<name>.json`; for `output.frames` the folder `<name>_frames`, for `output.gif` `<name>.gif`, for
+    `output.latents` `<name>.latents.safetensors`."""
 
     def __init__(self, request: GenerationRequest) -> None:
         self._output = request.output
@@ -22,12 +24,13 @@ class ClipFiles:
         self.sidecar = self.mp4.with_suffix(".json")
         self.frames = self.mp4.with_name(f"{self.mp4.stem}_frames") if request.output.frames else None
         self.gif = self.mp4.with_suffix(".gif") if request.output.gif else None
+        self.latents = self.mp4.with_suffix(".latents.safetensors") if request.output.latents else None
 
     def check_absent(self) -> None:
         """MediaError, before any work, when a file of that name exists or the folder cannot be written."""
         if self.mp4.suffix.lower() != ".mp4":
             raise MediaError(f"{self.mp4} is not an mp4: give a name that ends in .mp4.")
-        for path in (self.mp4, self.sidecar, self.frames, self.gif):
+        for path in (self.mp4, self.sidecar, self.frames, self.gif, self.latents):
             if path is not None and os.path.lexists(path):
                 raise MediaError(f"{path} already exists, and nothing is overwritten: give another name.")
         try:
@@ -50,7 +53,7 @@ class ClipFiles:
             metadata={name: json.dumps(record[name], ensure_ascii=False) for name in ("request", "actual", "model")},
         )
 
-    def write_rest(self, clip: Clip, record: dict[str, Any]) -> tuple[Path, ...]:
+    def write_rest(self, clip: Clip, latents: Latents, record: dict[str, Any]) -> tuple[Path, ...]:
         """The sidecar and the other forms. MediaError says that the mp4 is there when one of them cannot be written."""
         written: list[Path] = []
         try:
@@ -61,6 +64,9 @@ class ClipFiles:
             if self.gif is not None:
                 write_gif(self.gif, clip.frames, clip.fps)
                 written.append(self.gif)
+            if self.latents is not None:
+                write_latents(self.latents, latents)
+                written.append(self.latents)
         except MediaError as error:
             raise type(error)(f"the clip {self.mp4} is complete, but not all that belongs to it: {error}") from error
         return tuple(written)

@@ -41,7 +41,7 @@ class Clip:
 class VideoResult:
     """A finished generation: the mp4, its JSON sidecar, what was made, seconds per stage, peak memory in MB.
 
-    `extras` are the other forms that `output` asked for (a folder of PNG frames, a GIF).
+    `extras` are the other forms that `output` asked for (a folder of PNG frames, a GIF, the latents).
     """
 
     path: Path

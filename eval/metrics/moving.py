@@ -33,7 +33,7 @@ def swept_area(frames: np.ndarray) -> np.ndarray:
     the area too: the middle of a large slow object never changes, and a growing one changes at its rim only.
     """
     cells = _cells(as_frames(frames))
-    swept = (np.abs(cells - np.median(cells, axis=0)) > SWEPT).any(axis=(0, 3))
+    swept = np.asarray((np.abs(cells - np.median(cells, axis=0)) > SWEPT).any(axis=(0, 3)))
     filled = _between(swept, 0) | _between(swept, 1)
     return filled.repeat(CELL, 0).repeat(CELL, 1)[: frames.shape[1], : frames.shape[2]]
 

@@ -160,12 +160,12 @@ def beginning(scene: Scene) -> tuple[float, float, float, float]:
     x, y, _ = (float(value) for value in trajectory(scene, torch.zeros(())))
     a, b, c, _ = scene.chance
     known = {"moves right": (1.0, 0.0), "moves left": (-1.0, 0.0), "moves up": (0.0, -1.0), "moves down": (0.0, 1.0)}
-    heading = known.get(scene.motion, (0.0, 0.0))
+    head_x, head_y = known.get(scene.motion, (0.0, 0.0))
     if scene.motion == "bounces around":
-        heading = (0.5**0.5 if a < 0.5 else -(0.5**0.5), 0.5**0.5 if b < 0.5 else -(0.5**0.5))
+        head_x, head_y = (0.5**0.5 if place < 0.5 else -(0.5**0.5) for place in (a, b))
     elif scene.motion == "orbits around":
-        heading = (-math.sin(2.0 * math.pi * c), math.cos(2.0 * math.pi * c))
-    return x, y, *heading
+        head_x, head_y = -math.sin(2.0 * math.pi * c), math.cos(2.0 * math.pi * c)
+    return x, y, head_x, head_y
 
 
 def growth(seconds: torch.Tensor) -> torch.Tensor:

@@ -1,26 +1,25 @@
-"""One run under a step-cache policy: hooks in the transformer measure, ask the policy, and run or answer the blocks."""
+"""One run under a step-cache policy: measures, asks the policy, and lets the blocks run or answers for them."""
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from diffusers.hooks.hooks import ModelHook
 
 from ..cache_policies import Action, RunContext, StepCachePolicy, StepOutcome, StepSignals, compute
 from .attach import attached
+from .cache_hooks import session_hooks
 from .cache_report import CacheReport
+from .cache_signals import Signals
 from .kept import Kept
-from .measures import mean_change, mean_size, read, relative_change, row_ratio, wiener_filtered
+from .measures import wiener_filtered
 from .target import CacheTarget, Rows
-
-HOOK = "videoinfer_cache"
 
 
 class CacheSession:
-    """Raises ValueError when the policy cannot serve this run. Use `session.open()` around the denoise loop, and let a
+    """Raises ValueError when the policy cannot serve this run. Use `open()` around the denoise loop, and let a
     `CacheStep` block tell it each step.
 
     Whatever is unexpected is computed and its reason counted: a value that is not finite, tensors of another shape,
@@ -35,137 +34,120 @@ class CacheSession:
         branch: str = "cond",
         calibration: dict[str, object] | None = None,
     ) -> None:
-        self.target, self.policy, self.sigmas, self.branch = target, policy, sigmas, branch
+        self.target, self.policy, self.sigmas = target, policy, sigmas
         self.num_steps = len(sigmas[target.streams[0]]) - 1
         probes = int(policy.stage == "probe")
         self.report = CacheReport(policy.name, policy.settings(), sigmas, len(target.blocks), probes)
         policy.begin(RunContext(self.num_steps, sigmas, branch, len(target.blocks), calibration or {}))
-        self.kept = Kept(policy.memory)
-        self.step = self._last_step = -1
-        self._last_computed = -1
-        self._before: dict[str, torch.Tensor | Rows] = {}  # what signals compare with, by name
-        self._now: dict[str, torch.Tensor | Rows] = {}
-        self._anchor: torch.Tensor | None = None  # hidden states where the residual begins
+        self.kept, self.signals = Kept(policy.memory), Signals(policy.needs)
+        self.step = self._last_step = self._last_computed = -1
         self._action: Action | None = None  # of this step; None until it is decided
         self._values: dict[str, float] = {}
+        self._anchor: torch.Tensor | None = None  # hidden states in front of what is probed or answered
+        self._arguments: Mapping[str, Any] = {}
         self._began = 0.0
-        self._arguments: dict[str, Any] = {}
 
     @contextmanager
     def open(self) -> Iterator["CacheSession"]:
         """Hooks the transformer for the length of the block. RuntimeError when it has a session already."""
-        blocks = list(self.target.blocks)
-        hooks: list[tuple[Any, str, ModelHook]] = [(self.target.transformer, HOOK, _Root(self))]
-        hooks.append((blocks[0], HOOK, _Leader(self, tail=len(blocks) == 1)))
-        hooks += [(block, HOOK, _Block(self, tail=block is blocks[-1])) for block in blocks[1:]]
         try:
-            with attached(self.target.transformer, hooks):
+            with attached(self.target.transformer, session_hooks(self)):
                 yield self
         finally:
             self.kept.clear()
-            self._before, self._now, self._anchor, self._arguments = {}, {}, None, {}
-
-    # What the loop tells.
+            self.signals.clear()
+            self._anchor, self._arguments = None, {}
 
     def enter_step(self, step: int, block_state: Any) -> None:
-        """A step of the loop begins."""
+        """Told by the loop before each forward."""
         self.step = step
         self.target.enter(block_state)
 
-    # What the hooks ask.
+    @property
+    def answers(self) -> bool:
+        """Whether this step is answered, and its blocks are not to run."""
+        return self._action is not None and not self._action.computes
 
-    def enter(self, arguments: dict[str, Any]) -> Rows | None:
+    # What the hooks ask, in the order of a forward.
+
+    def enter(self, arguments: Mapping[str, Any]) -> Rows | None:
         """The forward begins; returns the answer of the whole model, or None when blocks are to run."""
-        self._began, self._arguments = time.perf_counter(), arguments
-        self._action, self._anchor, self._now = None, None, {}
+        self._began, self._arguments, self._action, self._anchor = time.perf_counter(), arguments, None, None
+        self.signals.begin()
         if {"input_change", "input_move"} & self.policy.needs:
             rows = self.target.generated(self.target.inputs(arguments))
-            self._now["input"] = tuple(row.clone() for row in rows)  # the loop writes into its latents
-        if self.policy.stage == "input" and self.policy.level != "residual":
-            self._decide()
-            if not self.decided.computes:
-                return self._answer_output(arguments)
+            self.signals.note("input", tuple(row.clone() for row in rows))  # the loop writes into its latents
+        if "filtered_change" in self.policy.needs:
+            sigma = self.sigmas[self.target.streams[0]][self.step]
+            self.signals.note("filtered", wiener_filtered(self.target.video_latents(arguments), sigma))
+        if self.policy.level == "residual":
+            return None
+        inputs = self.target.inputs(arguments)
+        if self._decide(inputs).computes:
+            return None
+        answer = self.kept.combined(self._decided.weights)
+        if self.policy.level == "transform":
+            answer = tuple(row.float() + change for row, change in zip(inputs, answer, strict=True))
+        return answer
+
+    def at_input(self, hidden_states: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor | None:
+        """In front of the first block; returns its answer for the whole stack, or None when it is to run."""
+        if self._action is None and self.policy.stage == "input":
+            if "modulated_change" in self.policy.needs:
+                modulated = self.target.modulated(self.target.blocks[0], hidden_states, arguments)
+                self.signals.note("modulated", self._rows(modulated))
+            if not self._decide((hidden_states,)).computes:
+                return hidden_states + self.kept.combined(self._decided.weights)[0]
+        if self.policy.stage == "probe" or self._measures_residual:
+            self._anchor = hidden_states.clone()  # a block may work in place
         return None
+
+    def at_probe(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
+        """Behind the first block, where a probing policy decides; returns its answer, or None when the rest runs."""
+        if self.policy.stage != "probe" or self._anchor is None:
+            return None
+        self.signals.note("probe", self._rows(hidden_states - self._anchor))
+        if not self._decide((hidden_states,)).computes:
+            return hidden_states + self.kept.combined(self._decided.weights)[0]
+        self._anchor = hidden_states.clone()
+        return None
+
+    def at_tail(self, hidden_states: torch.Tensor) -> None:
+        """Behind the last block of a computed step."""
+        if self._anchor is None or not self._measures_residual:
+            return
+        residual = hidden_states - self._anchor
+        if "residual_ratio" in self.policy.needs:
+            self.signals.note("residual", self._rows(residual))
+        if self.policy.level == "residual":
+            self._keep((residual,))
 
     def leave(self, outputs: Rows) -> None:
         """The forward has returned, computed or answered."""
-        action = self.decided
+        action, findings = self._decided, {}
         if action.computes:
             if self.policy.level == "output":
-                self._keep(outputs)
+                self._keep(tuple(row.clone() for row in outputs))
             elif self.policy.level == "transform":
                 inputs = self.target.inputs(self._arguments)
-                self._keep(tuple(out.float() - row.float() for out, row in zip(outputs, inputs, strict=True)))
-        findings = read(self._findings(outputs)) if action.computes else {}
+                self._keep(tuple(row.float() - x.float() for row, x in zip(outputs, inputs, strict=True)))
+            if {"output_change", "output_norm"} & self.policy.needs:
+                self.signals.note("output", tuple(row.clone() for row in self.target.generated(outputs)))
+            findings = self.signals.findings()
+            self._last_computed = self.step
+        self.signals.end(action.computes)
         finite = all(map(math.isfinite, findings.values()))
         seconds = time.perf_counter() - self._began
         self.policy.observe(StepOutcome(self.step, action, seconds, finite, findings))
         self.report.add(self.step, action, {**self._values, **findings})
-        if action.computes:
-            self._last_computed = self.step
-        self._before |= self._now
-        if action.computes:
-            for name in ("input", "probe"):
-                if name in self._now:
-                    if f"{name} computed" in self._before:
-                        self._before[f"{name} computed before"] = self._before[f"{name} computed"]
-                    self._before[f"{name} computed"] = self._now[name]
-        self._last_step = self.step
+        self._last_step, self._anchor = self.step, None
 
-    def at_input(self, hidden_states: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor | None:
-        """In front of the first block; returns its answer for the whole stack, or None when it is to run."""
-        if self.policy.stage == "probe":
-            self._probe_input = hidden_states.clone()
-            return None
-        if self._action is None:  # a residual-level policy decides here
-            if "modulated_change" in self.policy.needs:
-                self._now["modulated"] = self._rows(
-                    self.target.modulated(self.target.blocks[0], hidden_states, arguments)
-                )
-            self._decide(hidden_states)
-        if self.decided.computes:
-            if self.kept.memory or "residual_ratio" in self.policy.needs:
-                self._anchor = hidden_states.clone()  # a block may work in place
-            return None
-        return hidden_states + self.kept.combined(self.decided.weights)[0]
+    # Deciding.
 
-    def at_probe(self, hidden_states: torch.Tensor) -> torch.Tensor | None:
-        """Behind the first block, where a probing policy decides; returns its answer, or None when the rest runs."""
-        if self.policy.stage != "probe":
-            return None
-        self._now["probe"] = self._rows(hidden_states - self._probe_input)
-        del self._probe_input
-        self._decide(hidden_states)
-        if self.decided.computes:
-            self._anchor = hidden_states.clone()
-            return None
-        return hidden_states + self.kept.combined(self.decided.weights)[0]
-
-    def at_tail(self, hidden_states: torch.Tensor) -> None:
-        """Behind the last block of a computed step."""
-        if self._anchor is None or not (self.policy.level == "residual" or "residual_ratio" in self.policy.needs):
-            return
-        residual = hidden_states - self._anchor
-        if "residual_ratio" in self.policy.needs:
-            self._now["residual"] = self._rows(residual)
-        if self.policy.level == "residual":
-            self._keep((residual,))
-        self._anchor = None
-
-    @property
-    def decided(self) -> Action:
-        return self._action if self._action is not None else compute("undecided")
-
-    @property
-    def answers(self) -> bool:
-        """Whether the blocks behind the decision are answered and not run."""
-        return self._action is not None and not self._action.computes
-
-    # Measuring and deciding.
-
-    def _decide(self, hidden_states: torch.Tensor | None = None) -> None:
-        self._values = read(self._signals())
-        video = self.sigmas[self.target.streams[0]]
+    def _decide(self, states: Rows) -> Action:
+        """Measures and asks. `states`: what an answer would be added to, or stand for."""
+        self._values = self.signals.values()
+        bad = [name for name, value in self._values.items() if not math.isfinite(value)]
         signals = StepSignals(
             self.step,
             self.num_steps,
@@ -173,139 +155,45 @@ class CacheSession:
             {name: sigmas[self.step + 1] - sigmas[self.step] for name, sigmas in self.sigmas.items()},
             self.step - self._last_computed,
             len(self.kept),
-            self._values,
+            {name: value for name, value in self._values.items() if name not in bad},
         )
-        bad = [name for name, value in self._values.items() if not math.isfinite(value)]
-        action = self.policy.decide(signals if not bad else _without(signals, bad))
-        guard = None
-        if bad:
-            guard = f"not finite: {bad[0]}"
-        elif self.step != self._last_step + 1:
-            guard = "step out of order"
-        elif self.step > 0 and not video[self.step] < video[self.step - 1]:
-            guard = "sigma does not fall"
-        elif not action.computes:
-            if len(self.kept) < len(action.weights):
-                guard = "nothing kept"
-            elif hidden_states is not None and not self.kept.fits((hidden_states,)):
-                guard = "shape changed"
+        action = self.policy.decide(signals)
+        guard = self._guard(action, bad, states)
         if guard is not None:
             self.report.guard(guard)
             action = compute(guard)
         self._action = action
+        return action
 
-    def _signals(self) -> dict[str, torch.Tensor]:
-        needs, now, before = self.policy.needs, self._now, self._before
-        found: dict[str, torch.Tensor] = {}
+    def _guard(self, action: Action, bad: list[str], states: Rows) -> str | None:
+        """Why this step has to be computed whatever the policy says, or None."""
+        video = self.sigmas[self.target.streams[0]]
+        if bad:
+            return f"not finite: {bad[0]}"
+        if self.step != self._last_step + 1:
+            return "step out of order"
+        if self.step > 0 and not video[self.step] < video[self.step - 1]:
+            return "sigma does not fall"
+        if action.computes:
+            return None
+        if len(self.kept) < len(action.weights):
+            return "nothing kept"
+        return None if self.kept.fits(states, exactly=self.policy.level == "residual") else "shape changed"
 
-        def pair(name: str, current: str, earlier: str, measure: Any) -> None:
-            if name in needs and current in now and earlier in before:
-                found[name] = measure(now[current], before[earlier])
+    @property
+    def _decided(self) -> Action:
+        return self._action if self._action is not None else compute("undecided")
 
-        if "filtered_change" in needs:
-            latents = self.target.video_latents(self._arguments)
-            self._now["filtered"] = wiener_filtered(latents, self.sigmas[self.target.streams[0]][self.step])
-        pair("probe_change", "probe", "probe computed", relative_change)
-        pair("probe_drift", "probe", "probe", relative_change)
-        pair("modulated_change", "modulated", "modulated", relative_change)
-        pair("filtered_change", "filtered", "filtered", relative_change)
-        pair("input_change", "input", "input", mean_change)
-        if "probe_gain" in needs and "probe computed before" in before:
-            far, near = now["probe"], before["probe computed"]
-            two = before["probe computed before"]
-            found["probe_gain"] = mean_change(_tuple(far), _tuple(two)) / mean_change(_tuple(near), _tuple(two))
-        if "output_norm" in needs and "output" in before:
-            found["output_norm"] = mean_size(_tuple(before["output"]))
-        return found
-
-    def _findings(self, outputs: Rows) -> dict[str, torch.Tensor]:
-        needs, now, before = self.policy.needs, self._now, self._before
-        found: dict[str, torch.Tensor] = {}
-        if {"output_change", "output_norm"} & needs:
-            velocity = tuple(row.clone() for row in self.target.generated(outputs))
-            if "output_change" in needs and "output" in before:
-                found["output_change"] = mean_change(velocity, _tuple(before["output"]))
-            now["output"] = velocity
-        if "input_move" in needs and "input computed" in before:
-            found["input_move"] = mean_change(_tuple(now["input"]), _tuple(before["input computed"]))
-        if "residual_ratio" in needs and "residual" in now and "residual" in before:
-            found["residual_ratio"] = row_ratio(now["residual"], before["residual"])  # type: ignore[arg-type]
-        return found
+    @property
+    def _measures_residual(self) -> bool:
+        keeps = self.policy.level == "residual" and self.policy.memory > 0
+        return keeps or "residual_ratio" in self.policy.needs
 
     def _rows(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if self.policy.rows == "all":
             return hidden_states
         return hidden_states.index_select(1, self.target.packed(self._arguments))
 
-    def _keep(self, bundle: tuple[torch.Tensor, ...]) -> None:
-        if not self.kept.add(tuple(tensor.clone() if tensor._base is not None else tensor for tensor in bundle)):
+    def _keep(self, bundle: Rows) -> None:
+        if not self.kept.add(bundle):
             self.report.guard("shape changed")
-
-    def _answer_output(self, arguments: dict[str, Any]) -> Rows:
-        answer = self.kept.combined(self.decided.weights)
-        if self.policy.level == "output":
-            return answer
-        inputs = self.target.inputs(arguments)
-        return tuple(row.float() + shift for row, shift in zip(inputs, answer, strict=True))
-
-
-def _tuple(value: torch.Tensor | Rows) -> Rows:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _without(signals: StepSignals, names: list[str]) -> StepSignals:
-    values = {name: value for name, value in signals.values.items() if name not in names}
-    return StepSignals(**{**vars(signals), "values": values})
-
-
-class _Root(ModelHook):
-    """Around the whole forward."""
-
-    def __init__(self, session: CacheSession) -> None:
-        super().__init__()
-        self.session = session
-
-    def new_forward(self, module: Any, *args: Any, **kwargs: Any) -> Any:
-        session = self.session
-        if args:
-            raise RuntimeError("the denoise loop gives the transformer positional arguments: no cache can read them")
-        answer = session.enter(kwargs)
-        result = session.target.result(answer) if answer is not None else self.fn_ref.original_forward(**kwargs)
-        session.leave(session.target.outputs(result))
-        return result
-
-
-class _Leader(ModelHook):
-    """Around the first block."""
-
-    def __init__(self, session: CacheSession, tail: bool) -> None:
-        super().__init__()
-        self.session, self.tail = session, tail
-
-    def new_forward(self, module: Any, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        answer = self.session.at_input(hidden_states, args)
-        if answer is not None:
-            return answer
-        output = self.fn_ref.original_forward(hidden_states, *args, **kwargs)
-        answer = self.session.at_probe(output)
-        if answer is not None:
-            return answer
-        if self.tail:
-            self.session.at_tail(output)
-        return output
-
-
-class _Block(ModelHook):
-    """Around every other block."""
-
-    def __init__(self, session: CacheSession, tail: bool) -> None:
-        super().__init__()
-        self.session, self.tail = session, tail
-
-    def new_forward(self, module: Any, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if self.session.answers:
-            return hidden_states
-        output = self.fn_ref.original_forward(hidden_states, *args, **kwargs)
-        if self.tail:
-            self.session.at_tail(output)
-        return output

@@ -30,9 +30,12 @@ class Kept:
             self._bundles.appendleft(bundle)
         return fits
 
-    def fits(self, bundle: Bundle) -> bool:
-        """Whether an answer could be added to these tensors."""
-        return bool(self._bundles) and all(map(same_kind, bundle, self._bundles[0]))
+    def fits(self, bundle: Bundle, exactly: bool = True) -> bool:
+        """Whether what is kept has the shapes of `bundle`; `exactly`: and its types and devices."""
+        if not self._bundles:
+            return False
+        pairs = zip(bundle, self._bundles[0], strict=True)
+        return all(same_kind(a, b) if exactly else a.shape == b.shape for a, b in pairs)
 
     def combined(self, weights: Sequence[float]) -> Bundle:
         """sum_k weights[k] * the k-th newest bundle. A single weight of 1 gives that bundle itself, bit for bit."""

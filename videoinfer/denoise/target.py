@@ -46,7 +46,7 @@ class CacheTarget(ABC):
         """Where the generated rows are in the hidden states of the block stack, (R,)."""
 
     @abstractmethod
-    def modulated(self, block: nn.Module, hidden_states: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
+    def modulated(self, block: Any, hidden_states: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
         """The normalised and modulated input of a block, from the block's positional arguments behind the states."""
 
     @abstractmethod

@@ -6,14 +6,13 @@ from typing import Any
 import torch
 from diffusers.hooks._helpers import TransformerBlockMetadata, TransformerBlockRegistry
 from diffusers.models.transformers.transformer_minimax_h3 import MiniMaxH3TransformerBlock
-from torch import nn
 
 from ..denoise.target import CacheTarget, Rows
 
 # diffusers' own caches find a model's blocks here, and H3's are not in it yet.
 TransformerBlockRegistry.register(
     MiniMaxH3TransformerBlock,
-    TransformerBlockMetadata(return_hidden_states_index=0, return_encoder_hidden_states_index=None),
+    TransformerBlockMetadata(return_hidden_states_index=0),
 )
 
 
@@ -50,7 +49,7 @@ class MiniMaxH3CacheTarget(CacheTarget):
         indices = (arguments["video_indices"], arguments["audio_indices"])
         return torch.cat([index[skipped:] for index, skipped in zip(indices, self._conditions, strict=True)])
 
-    def modulated(self, block: nn.Module, hidden_states: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
+    def modulated(self, block: Any, hidden_states: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
         temb, adaln_indices = arguments[:2]
         shift, scale = block.adaln_proj(temb)[:2]
         rows = adaln_indices

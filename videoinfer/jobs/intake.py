@@ -14,6 +14,8 @@ def job_id(request: GenerationRequest, content: str) -> str:
     """16 hex digits of a hash over the request, the content of its references (`content`), its own id, and how its
     output is written; where it is written does not count."""
     output = request.output.model_dump(mode="json", include={"crf", "frames", "gif"})
+    if request.output.latents:  # left out otherwise, so that jobs from before it could be asked for keep their ids
+        output["latents"] = True
     return hashlib.sha256(json.dumps([content, request.id, output], sort_keys=True).encode()).hexdigest()[:16]
 
 

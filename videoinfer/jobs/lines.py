@@ -12,7 +12,7 @@ from ..request import GenerationRequest, Reference
 MAX_LINE = 1 << 20  # bytes; a request is a few hundred
 SHOWN = 20  # errors told in full
 EXCLUSIVE = {"duration": "num_frames", "num_frames": "duration", "size": "aspect_ratio", "aspect_ratio": "size"}
-OUTPUT_KEYS = ("crf", "frames", "gif")
+OUTPUT_KEYS = ("crf", "frames", "gif", "latents")
 
 
 class LineErrors(RequestError):

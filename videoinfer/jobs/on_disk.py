@@ -34,7 +34,8 @@ class ClipPlace:
 
     def extras(self, request: GenerationRequest) -> list[Path]:
         frames = [self.folder / f"{self.name}_frames"] if request.output.frames else []
-        return frames + ([self.folder / f"{self.name}.gif"] if request.output.gif else [])
+        gif = [self.folder / f"{self.name}.gif"] if request.output.gif else []
+        return frames + gif + ([self.folder / f"{self.name}.latents.safetensors"] if request.output.latents else [])
 
 
 def file_facts(path: Path) -> dict[str, Any]:
@@ -115,7 +116,8 @@ def clear(place: ClipPlace, request: GenerationRequest) -> None:
 def remove_parts(folder: Path, names: set[str]) -> int:
     """Remove the `.part` files of these clips that no living process writes. Returns how many."""
     count = 0
-    ours = {f"{name}{ending}.part" for name in names for ending in (".mp4", ".json", ".gif", "_frames")}
+    endings = (".mp4", ".json", ".gif", "_frames", ".latents.safetensors")
+    ours = {f"{name}{ending}.part" for name in names for ending in endings}
     for path in folder.glob("*.part"):
         if path.name not in ours:
             continue

@@ -101,13 +101,17 @@ class StructuredPrompt(Schema):
 
 
 class Output(Schema):
-    """Where the clip goes and how it is written. `path` names the file, else it is `folder/<id>.mp4`."""
+    """Where the clip goes and how it is written. `path` names the file, else it is `folder/<id>.mp4`.
+
+    Beside it, if asked for: PNG `frames`, a `gif`, and the `latents` that the decoders made the clip of.
+    """
 
     folder: Path = Path("out")
     path: Path | None = None
     crf: Annotated[int, Field(ge=0, le=51)] = 18
     frames: bool = False
     gif: bool = False
+    latents: bool = False
 
     def target(self, request_id: str) -> Path:
         """The mp4 to write: `path`, or the first of `<id>.mp4`, `<id>-2.mp4`, ... in `folder` that does not exist."""
