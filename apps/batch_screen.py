@@ -109,6 +109,8 @@ class Screen:
         """The last line of a batch."""
         if self.quiet:
             return
+        for text, count in summary["warnings"].items():
+            self.console.print(f"warning: {text} ({count} clips)", highlight=False, markup=False, soft_wrap=True)
         self.console.print(last_line(summary, folder), highlight=False, markup=False, soft_wrap=True)
 
 

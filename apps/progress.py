@@ -9,7 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..errors import CacheWarning
 from ..request import RequestAdjusted
+
+TOLD = (RequestAdjusted, CacheWarning)  # warnings that the user is told in one line
 
 
 class Report:
@@ -26,13 +29,14 @@ class Report:
 
     @contextmanager
     def running(self) -> Iterator["Report"]:
-        """Shows progress for the length of the block, and adjustments of the request as notes."""
+        """Shows progress for the length of the block; adjustments of the request and idle caches become notes."""
         with warnings.catch_warnings():
-            warnings.simplefilter("always", RequestAdjusted)
+            for kind in TOLD:
+                warnings.simplefilter("always", kind)
             shown = warnings.showwarning
 
             def show(message, category, *rest, **named) -> None:
-                if issubclass(category, RequestAdjusted):
+                if issubclass(category, TOLD):
                     self.note(str(message))
                 else:
                     shown(message, category, *rest, **named)

@@ -91,3 +91,10 @@ def test_a_calibration_is_added_to_its_file_once(tiny_h3_folder, tmp_path, capsy
     assert [entry["steps"] for entry in json.loads(before)["entries"]] == [3, 2]
     assert cli.main([*line, "--steps", "3"]) == 2
     assert "already" in capsys.readouterr().err and path.read_bytes() == before
+
+
+def test_a_cache_that_never_answers_is_told(tiny_h3_folder, tmp_path, capsys):
+    line = ["generate", PROMPT, "-m", str(tiny_h3_folder), "--steps", "3", "-o", str(tmp_path / "clip.mp4")]
+    assert cli.main([*line, "--cache", "first-block@0"]) == 0
+    told = capsys.readouterr().err
+    assert "answered no step: all 3 were computed" in told and told.count("answered no step") == 1

@@ -29,5 +29,9 @@ class DiskFull(MediaError):
     """An output file cannot be written, because there is no room for it."""
 
 
+class CacheWarning(UserWarning):
+    """A step cache did not do what it is there for."""
+
+
 class Cancelled(Exception):
     """Raised inside the denoise loop when the caller's cancel event is set. Not a failure of the request."""

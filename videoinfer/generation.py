@@ -10,7 +10,8 @@ import torch
 
 from . import stages
 from .conditioning import Conditioning
-from .denoise import CacheWarning, CancelEvent, OnStep
+from .denoise import CancelEvent, OnStep
+from .errors import CacheWarning
 from .families import Stage
 from .model import Model
 from .output_files import ClipFiles

@@ -1,6 +1,6 @@
 """What the engine does inside a denoise loop: it acts through inserted blocks and hooks and never changes the model."""
 
-from .cache_report import CacheReport, CacheWarning
+from .cache_report import CacheReport
 from .cache_session import CacheSession
 from .cache_step import CacheStep
 from .cached import AnySession, cached, make_session
@@ -11,7 +11,6 @@ __all__ = [
     "CacheReport",
     "CacheSession",
     "CacheStep",
-    "CacheWarning",
     "CancelEvent",
     "OnStep",
     "StepObserver",

@@ -8,10 +8,6 @@ from ..cache_policies import Action
 REAL_DEPTH = 50  # blocks of the released MiniMax-H3: a probe of one block costs 2 % of a step there
 
 
-class CacheWarning(UserWarning):
-    """The step cache did not do what it is there for."""
-
-
 class CacheReport:
     """`steps`: one entry per forward. `guards`: what was unexpected and so computed, by reason. `probes`: blocks that
     run at every step, answered or not."""

@@ -7,6 +7,7 @@ import json
 import os
 import statistics
 import tempfile
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def summarise(queue: JobQueue, seconds: float, working: float, made: int) -> dic
             stage: {"median": round(statistics.median(v), 4), "p95": round(_percentile(v, 0.95), 4), "n": len(v)}
             for stage, v in timings.items()
         },
+        "warnings": dict(Counter(text for job in jobs for text in (job.result or {}).get("warnings", ()))),
         "not_done": [
             {"id": job.id, "line": job.line, "state": str(job.state), "reason": job.reason}
             for job in jobs

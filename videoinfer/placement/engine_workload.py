@@ -79,11 +79,14 @@ class EngineWorkload:
 
         def finish() -> dict[str, Any]:
             result = generation.finish()
-            return {
+            made = {
                 "latents": result.record["latents"],
                 "timings": result.record["timings"],
                 "peak_memory_mb": result.peak_memory_mb,
             }
+            if (cache := result.record.get("cache")) is not None:
+                made |= {"computed": [cache["computed"], cache["forwards"]], "warnings": cache["warnings"]}
+            return made
 
         return finish
 
