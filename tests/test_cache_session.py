@@ -455,3 +455,88 @@ def test_cache_dit_takes_a_mask_and_a_forecast(deep):
 def test_a_setting_of_cache_dit_that_does_not_fit_is_refused(deep, setting, message):
     with pytest.raises(ValueError, match=message):
         cache_dit(deep, setting)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "fixed-interval@2",
+        "static@0;,order=1",
+        "first-block@9",
+        "teacache@9,polynomial=1;0",
+        "easycache@9,warmup=2",
+        "dicache@9",
+        "taylorseer@2,order=2,warmup=1",
+        "seacache@9",
+    ],
+)
+def test_a_run_of_few_steps_is_served(bench, setting, steps):
+    few = Bench(bench.engine, steps=steps)
+    session = few.session(setting)
+    latents = few.run(session)
+    assert len(session.report.steps) == steps and pattern(session)[0] == "C" and not session.report.guards
+    if steps == 1:
+        assert equal(latents, few.run())
+
+
+def test_a_request_of_another_length_in_between_changes_nothing(bench):
+    """What is kept belongs to one run: A, then B of another shape, then A again is A."""
+    engine = bench.engine
+    short = GenerationRequest(prompt="a small red circle", steps=4, seed=3, cache="first-block@0.1")
+    long = short.model_copy(update={"num_frames": 141})
+
+    def made(request: GenerationRequest) -> Latents:
+        resolved = engine.resolve(request)
+        return engine.denoise(engine.encode(resolved), resolved)
+
+    first, between, again = made(short), made(long), made(short)
+    assert first.video.shape != between.video.shape
+    assert equal(first, again) and first.cache == again.cache and not (between.cache or {})["guards"]
+
+
+def fed(bench: Bench, session: CacheSession, states: list[torch.Tensor]) -> list[bool]:
+    """A session through hidden states of its blocks, as the hooks would call it; whether each step was answered."""
+    answered = []
+    for step, hidden in enumerate(states):
+        session.step = step
+        session.enter({})
+        answer = session.at_input(hidden, ())
+        if answer is None:
+            session.at_tail(hidden + 1.0)
+        answered.append(answer is not None)
+        session.leave((hidden,))
+    return answered
+
+
+def test_states_of_another_shape_or_type_are_computed_and_counted(bench):
+    rows, other = torch.ones(1, 4, 8), torch.ones(1, 5, 8)
+    session = bench.session(Always())
+    assert fed(bench, session, [rows, rows, other, other, other.double()]) == [False, True, False, True, False]
+    # Each time the answer does not fit, and then what is kept does not fit either and is given up.
+    assert session.report.guards == {"nothing kept": 1, "shape changed": 4}
+    assert [step["reason"] for step in session.report.steps] == [
+        "nothing kept",
+        "reuse",
+        "shape changed",
+        "reuse",
+        "shape changed",
+    ]
+
+
+def test_a_step_out_of_order_is_computed_and_counted(bench):
+    rows = torch.ones(1, 4, 8)
+    session = bench.session(Always())
+    fed(bench, session, [rows, rows])
+    session.step = 5
+    session.enter({})
+    assert session.at_input(rows, ()) is None
+    assert session.report.guards["step out of order"] == 1
+
+
+def test_a_sigma_that_does_not_fall_is_computed_and_counted(bench):
+    target = bench.session("dense").target
+    session = CacheSession(target, Always(), {name: (1.0, 0.5, 0.5, 0.2, 0.0) for name in target.streams})
+    rows = torch.ones(1, 4, 8)
+    assert fed(bench, session, [rows] * 4) == [False, True, False, True]
+    assert session.report.guards == {"nothing kept": 1, "sigma does not fall": 1}
