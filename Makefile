@@ -28,11 +28,14 @@ demo: $(VENV)/.installed
 	$(BIN)/videoinfer generate "$(PROMPT)" --seed $(SEED) -o out/demo.mp4
 	@echo "The clip: $(CURDIR)/out/demo.mp4"
 
+# One process for each core, and one thread in each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
+
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-full: $(VENV)/.installed-dev
-	$(BIN)/pytest
+	$(PYTEST)
 
 # Types are checked on a copy that is laid out as it installs; see [tool.pyright] in pyproject.toml.
 check: $(VENV)/.installed-dev

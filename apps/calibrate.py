@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
+from ..eval.report.calibration import Calibration
 from ..jobs.lines import read_lines
 from ..jobs.report import replace_file
 from ..request import GenerationRequest
@@ -24,7 +25,7 @@ def run(
 ) -> dict[str, Any]:
     """Adds the entry and returns it. RequestError before anything runs when the file holds one for these runs already,
     or is of another kind."""
-    entries = read_entries(output)
+    entries = Calibration.read(output, model, must_exist=False).entries
     if any((entry["workflow"], entry["steps"]) == (workflow, steps) for entry in entries):
         raise RequestError(f"{output} holds an entry for {workflow} with {steps} steps already: name another file.")
     if not output.parent.is_dir():
@@ -43,7 +44,10 @@ def run(
         requests = [request.model_copy(update={"steps": steps, "cache": None}) for request in requests]
         with VideoEngine.from_pretrained(model, device=device) as engine:
             entry = calibrate(engine, requests, say)
-    replace_file(output, json.dumps({"entries": [*read_entries(output), entry]}, indent=1) + "\n")
+    replace_file(
+        output,
+        json.dumps({"entries": [*Calibration.read(output, model, must_exist=False).entries, entry]}, indent=1) + "\n",
+    )
     return entry
 
 
@@ -60,16 +64,3 @@ def _requests(prompts: Path | None, workflow: str, runs: int, folder: Path) -> l
         raise RequestError(f"--workflow {workflow} is not one of {', '.join(WORKFLOWS)}.")
     # Another seed than the evaluation's: what is measured on these prompts must hold on others.
     return [case.request for case in make_cases(workflow, runs, folder, seed=4242)]
-
-
-def read_entries(path: Path) -> list[dict[str, Any]]:
-    """The entries of a calibration file; none when it is not there. RequestError when it is of another kind."""
-    if not path.exists():
-        return []
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["entries"]
-        if all({"workflow", "steps"} <= entry.keys() for entry in entries):
-            return entries
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise RequestError(f"{path} is no calibration file: name another one.")

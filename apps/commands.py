@@ -11,10 +11,12 @@ from .. import __version__
 from .cache_commands import cache
 from .flags import Flags, build_request, read_run
 from .queue_commands import batch, jobs
+from .report import report
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 app.command()(batch)
+app.command()(report)
 app.add_typer(jobs, name="jobs")
 app.add_typer(cache, name="cache")
 
@@ -79,6 +81,12 @@ def generate(
         str | None, _option("What should not be seen, where the model can take it.", "--negative-prompt")
     ] = None,
     cache: Annotated[str | None, _option(CACHE_HELP, "--cache")] = None,
+    shift: Annotated[
+        float | None, _option("Shift of the video's noise levels. Default: the model's own.", "--shift")
+    ] = None,
+    solver: Annotated[
+        str | None, _option("euler, or ab2 for steps of second order. Default: euler", "--solver")
+    ] = None,
     guidance: Annotated[float | None, _option("Guidance scale, where the model has one.", "--guidance")] = None,
     output: Annotated[
         str, _option("A file that ends in .mp4, or a folder (file <id>.mp4). Default: out", "--output", "-o")
@@ -88,6 +96,7 @@ def generate(
         bool | None, _option("Also write the frames as PNG files.", "--frames-png/--no-frames-png")
     ] = None,
     gif: Annotated[bool | None, _option("Also write a GIF.", "--gif/--no-gif")] = None,
+    latents: Annotated[bool | None, _option("Also write the latents.", "--latents/--no-latents")] = None,
     strict: Annotated[bool, _option("Refuse instead of adjusting to what the model can make.", "--strict")] = False,
     from_: Annotated[Path | None, _option(FROM_HELP, "--from")] = None,
     accept_licence: Annotated[
@@ -118,10 +127,13 @@ def generate(
         guidance=guidance,
         negative_prompt=negative_prompt,
         cache=cache,
+        shift=shift,
+        solver=solver,
         output=output,
         crf=crf,
         frames_png=frames_png,
         gif=gif,
+        latents=latents,
     )
     request = build_request(flags, base)
     from . import generate as command

@@ -33,10 +33,13 @@ class Flags:
     guidance: float | None = None
     negative_prompt: str | None = None
     cache: str | None = None
+    shift: float | None = None
+    solver: str | None = None
     output: str = "out"
     crf: int | None = None
     frames_png: bool | None = None
     gif: bool | None = None
+    latents: bool | None = None
 
 
 def read_run(path: Path) -> tuple[dict[str, Any], str | None]:
@@ -71,6 +74,8 @@ def build_request(flags: Flags, base: dict[str, Any] | None = None) -> Generatio
         (flags.guidance, "guidance", None),
         (flags.negative_prompt, "negative_prompt", None),
         (flags.cache, "cache", None),
+        (flags.shift, "shift", None),
+        (flags.solver, "solver", None),
     ):
         if given is not None:
             data[key] = given
@@ -79,7 +84,7 @@ def build_request(flags: Flags, base: dict[str, Any] | None = None) -> Generatio
                 data.pop(excluded, None)
     if data != before:
         data.pop("id", None)  # The id of the sidecar names what it made, not what is asked now.
-    settings = {"crf": flags.crf, "frames": flags.frames_png, "gif": flags.gif}
+    settings = {"crf": flags.crf, "frames": flags.frames_png, "gif": flags.gif, "latents": flags.latents}
     kept = {key: value for key, value in data.pop("output", {}).items() if key in settings}
     data["output"] = {
         **kept,

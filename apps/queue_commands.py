@@ -70,9 +70,12 @@ def batch(
     steps: Annotated[int | None, _option("Forwards, likewise.", "--steps")] = None,
     seed: Annotated[int | None, _option("Seed, likewise.", "--seed")] = None,
     cache: Annotated[str | None, _option("Step cache, likewise; see generate --help.", "--cache")] = None,
+    shift: Annotated[float | None, _option("Shift of the noise levels, likewise.", "--shift")] = None,
+    solver: Annotated[str | None, _option("euler or ab2, likewise.", "--solver")] = None,
     crf: Annotated[int | None, _option("H.264 quality, likewise.", "--crf")] = None,
     frames_png: Annotated[bool | None, _option("Also PNG frames, likewise.", "--frames-png/--no-frames-png")] = None,
     gif: Annotated[bool | None, _option("Also a GIF, likewise.", "--gif/--no-gif")] = None,
+    latents: Annotated[bool | None, _option("Also the latents, likewise.", "--latents/--no-latents")] = None,
     strict: Annotated[bool, _option("Refuse instead of adjusting.", "--strict")] = False,
     facts: Annotated[Path | None, _option("Plan for the box of this facts file (with --dry-run).", "--facts")] = None,
     journal: Annotated[
@@ -97,8 +100,14 @@ def batch(
             "steps": steps,
             "seed": seed,
             "cache": cache,
+            "shift": shift,
+            "solver": solver,
         },
-        "output": {k: v for k, v in {"crf": crf, "frames": frames_png, "gif": gif}.items() if v is not None},
+        "output": {
+            key: value
+            for key, value in {"crf": crf, "frames": frames_png, "gif": gif, "latents": latents}.items()
+            if value is not None
+        },
     }
     if facts is not None and not dry_run:
         raise RequestError(f"--facts {facts} describes another box: it goes with --dry-run.")

@@ -1,5 +1,7 @@
 """Cache sessions on a real denoise loop: against diffusers' own caches, the bare pipeline, and what can go wrong."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -540,3 +542,18 @@ def test_a_sigma_that_does_not_fall_is_computed_and_counted(bench):
     rows = torch.ones(1, 4, 8)
     assert fed(bench, session, [rows] * 4) == [False, True, False, True]
     assert session.report.guards == {"nothing kept": 1, "sigma does not fall": 1}
+
+
+def test_cache_dit_says_nothing_on_stdout():
+    """What `--json` prints is all that may be there."""
+    pytest.importorskip("cache_dit")
+    program = (
+        "import sys; from videoinfer.cache_policies import CacheDitSetting; from types import SimpleNamespace;"
+        "from videoinfer.denoise.cache_dit import CacheDitSession;"
+        "target = SimpleNamespace(streams=('video',), blocks=[0] * 4);"
+        "CacheDitSession(target, CacheDitSetting.parse('F1B0W1MC1R0.1'), {'video': (1.0, 0.5, 0.0)});"
+        "import logging; logging.getLogger('CACHE_DIT').info('told'); logging.getLogger('CACHE_DIT').warning('warned')"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "" and "warned" in done.stderr and "told" not in done.stderr

@@ -124,9 +124,9 @@ def test_a_second_run_gets_the_next_name(engine, capsys):
 
 
 def test_every_flag_reaches_the_request(engine, tmp_path):
-    making = "--seconds 5.17 --size 160x96 --steps 4 --crf 30 --gif --frames-png --latents --soundscape rain --music drums"
+    making = "--seconds 5.17 --size 160x96 --steps 4 --crf 30 --gif --frames-png --latents --soundscape rain"
     running = "-o a/b.mp4 --model some/model --device cpu --dtype float32 --offline --accept-licence"
-    assert run("x", *making.split(), *running.split()) == 0
+    assert run("x", "--music", "drums", *making.split(), *running.split()) == 0
     request = engine.requests[0]
     assert (request.duration, request.size, request.steps) == (5.17, (160, 96), 4)
     output = request.output

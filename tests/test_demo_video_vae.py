@@ -14,8 +14,8 @@ from videoinfer.demo.world import FPS, random_scene
 @pytest.fixture(scope="module")
 def basis():
     generator = torch.Generator().manual_seed(0)
-    scenes = [random_scene(generator, held_out=None) for _ in range(40)]
-    stills = torch.randint(0, 340, (40, 1), generator=generator).expand(-1, 4) / FPS
+    scenes = [random_scene(generator, held_out=None) for _ in range(20)]
+    stills = torch.randint(0, 340, (20, 1), generator=generator).expand(-1, 4) / FPS
     return fit_basis(patchify(normalise_pixels(render(scenes, stills))).flatten(0, 3))
 
 

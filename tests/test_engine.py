@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import videoinfer.model
 from videoinfer.engine import VideoEngine
 from videoinfer.errors import Cancelled, GenerationError, MediaError, ModelError
+from videoinfer.generation import digest
+from videoinfer.latents_file import read_latents
 from videoinfer.media import probe_mp4
 from videoinfer.request import GenerationRequest, RequestAdjusted
 from videoinfer.result import Latents

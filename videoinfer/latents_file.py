@@ -29,8 +29,8 @@ def read_latents(path: str | Path) -> Latents:
     try:
         with safe_open(path, framework="pt") as file:
             # Copied: a mapped file leaves tensors at odd addresses, where a CPU adds up in another order.
-            streams = {name: file.get_tensor(name).clone() for name in STREAMS}
-            return Latents(file.metadata()["workflow"], **streams)
+            video, audio = (file.get_tensor(name).clone() for name in STREAMS)
+            return Latents(file.metadata()["workflow"], video, audio)
     except FileNotFoundError as error:
         raise MediaError(f"there are no latents {path}: make the clip again, with output.latents.") from error
     except (OSError, SafetensorError, KeyError, TypeError) as error:

@@ -15,8 +15,8 @@ from .result import Clip, Latents
 
 
 class ClipFiles:
-    """`<name>.mp4` and `<name>.json`; for `output.frames` the folder `<name>_frames`, for `output.gif` `<name>.gif`, for
-    `output.latents` `<name>.latents.safetensors`."""
+    """`<name>.mp4` and `<name>.json`; for `output.frames` the folder `<name>_frames`, for `output.gif` `<name>.gif`,
+    for `output.latents` `<name>.latents.safetensors`."""
 
     def __init__(self, request: GenerationRequest) -> None:
         self._output = request.output

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from .conditioning import Conditioning, conditioning_key
-from .denoise import AnySession, CancelEvent, OnStep, cached, make_session, observed
+from .denoise import AdamsBashforth, AnySession, CancelEvent, OnStep, cached, make_session, multistep, observed
 from .errors import RequestError, VideoInferError
 from .media import check_clip, check_finite
 from .model import Model
@@ -48,7 +48,11 @@ def denoise(
     inputs = model.family.denoise_inputs(conditioning, resolved, generator, pipeline)
     loop = model.family.denoise_loop(pipeline._blocks)
     session = _cache_session(model, resolved, pipeline)
-    with cached(loop, session), observed(loop, on_step, cancel):
+    solver = None
+    if resolved.request.solver is not None:
+        sigmas = model.family.cache_target(pipeline).sigmas(pipeline)
+        solver = AdamsBashforth(model.family.velocities, list(sigmas.values()))
+    with cached(loop, session), multistep(loop, solver), observed(loop, on_step, cancel):
         latents = model.family.latents(model.run(pipeline, "denoise", inputs), resolved)
     _check_finite(latents)
     return latents if session is None else replace(latents, cache=session.report.to_json())

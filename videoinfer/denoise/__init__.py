@@ -4,9 +4,11 @@ from .cache_report import CacheReport
 from .cache_session import CacheSession
 from .cache_step import CacheStep
 from .cached import AnySession, cached, make_session
+from .multistep import AdamsBashforth, multistep
 from .observer import CancelEvent, OnStep, StepObserver, observed
 
 __all__ = [
+    "AdamsBashforth",
     "AnySession",
     "CacheReport",
     "CacheSession",
@@ -16,5 +18,6 @@ __all__ = [
     "StepObserver",
     "cached",
     "make_session",
+    "multistep",
     "observed",
 ]

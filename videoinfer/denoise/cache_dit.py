@@ -6,6 +6,7 @@ leaves behind, and reads its log. Its settings are for models without separate g
 
 import inspect
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,14 @@ from ..cache_policies import CacheDitSetting, compute, reuse
 from ..errors import ModelError
 from .cache_report import CacheReport
 from .target import CacheTarget
+
+
+def _hush() -> None:
+    """The library tells its settings on stdout, which belongs to what `--json` prints: warnings only, on stderr."""
+    for handler in logging.getLogger("CACHE_DIT").handlers:
+        handler.setLevel(logging.WARNING)
+        if isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.__stdout__):
+            handler.setStream(sys.stderr)
 
 
 class CacheDitSession:
@@ -33,7 +42,7 @@ class CacheDitSession:
             import cache_dit
         except ImportError as error:
             raise ModelError("Cache-DiT is not installed: pip install 'videoinfer[peers]'") from error
-        logging.getLogger("CACHE_DIT").setLevel(logging.WARNING)
+        _hush()
         self._library: Any = cache_dit
 
     @contextmanager

@@ -66,6 +66,8 @@ class Family(ABC):
     ) -> dict[str, Any]:
         """The inputs of the denoise stage. RequestError when the step count has no grid of that many forwards."""
 
+    velocities: ClassVar[tuple[str, ...]] = ()  # names of the streams' velocities in the denoise loop
+
     def cache_target(self, pipeline: Any) -> "CacheTarget":
         """The transformer of a denoise stage as a cache session sees it. RequestError where there is none."""
         raise RequestError(f"{self.name} cannot be run with a step cache. Leave cache out.")

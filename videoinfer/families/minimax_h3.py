@@ -66,6 +66,7 @@ class MiniMaxH3(Family):
     pipeline_classes: ClassVar[tuple[str, ...]] = ("MiniMaxH3ModularPipeline",)
     workflows: ClassVar[tuple[str, ...]] = ("t2va", "fl2va", "ref2va")
     fps: ClassVar[int] = 24
+    velocities: ClassVar[tuple[str, ...]] = ("noise_pred", "audio_noise_pred")
 
     def grid(self, folder: Path) -> Grid:
         index = read_index(folder)
@@ -157,6 +158,8 @@ class MiniMaxH3(Family):
     ) -> dict[str, Any]:
         # The scheduler counts grid points, the terminal zero included: N forwards need N + 1.
         points = resolved.steps + 1
+        # Always set: the schedulers are shared, and keep the shift of the run before.
+        pipeline.scheduler.set_shift(resolved.request.shift or pipeline.scheduler.config.shift)
         for scheduler in (pipeline.scheduler, pipeline.audio_scheduler):
             scheduler.set_timesteps(points)
             if len(scheduler.timesteps) != resolved.steps:

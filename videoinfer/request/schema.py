@@ -132,8 +132,9 @@ class GenerationRequest(Schema):
     """One clip to make. Frozen; an unknown key or a contradiction raises `RequestError` at construction.
 
     `duration` is in seconds, `size` is (width, height) in pixels (or "WxH"), `steps` counts model forwards, `seed`
-    alone decides the noise, `cache` names a step cache (`first-block@0.12`). What a value may be on a given model is
-    decided by `resolve`.
+    alone decides the noise, `cache` names a step cache (`first-block@0.12`). `shift` moves the noise levels of the
+    video (the model's own when left out), `solver` is the order of the steps: `euler` or `ab2`, two-step
+    Adams-Bashforth. What a value may be on a given model is decided by `resolve`.
     """
 
     prompt: Annotated[
@@ -150,6 +151,10 @@ class GenerationRequest(Schema):
     guidance: float | None = None
     negative_prompt: Annotated[Text | None, BeforeValidator(_blank_is_none)] = None
     cache: Annotated[str | None, AfterValidator(_parse_cache)] = None
+    shift: Annotated[float | None, Field(gt=0, le=1e9)] = None
+    solver: Annotated[
+        Literal["euler", "ab2"] | None, AfterValidator(lambda name: None if name == "euler" else name)
+    ] = None
     output: Output = Output()
 
     @model_validator(mode="after")
@@ -157,6 +162,11 @@ class GenerationRequest(Schema):
         for one, other in (("duration", "num_frames"), ("size", "aspect_ratio")):
             if getattr(self, one) is not None and getattr(self, other) is not None:
                 raise ValueError(f"{one} and {other} are both given; give only one of them")
+        if self.cache is not None and self.solver is not None:
+            raise ValueError(
+                f"cache {self.cache} and solver {self.solver} are both given: a forecast would be forecast again; "
+                "give one of them"
+            )
         kinds = [reference.kind for reference in self.references]
         for kind in ("first_frame", "last_frame"):
             if kinds.count(kind) > 1:

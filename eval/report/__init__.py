@@ -1,0 +1,1 @@
+"""Speed and quality of step caches on the same prompts: `videoinfer report`."""
