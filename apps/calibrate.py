@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..calibration import Calibration
 from ..errors import RequestError
-from ..eval.report.calibration import Calibration
 from ..jobs.lines import read_lines
 from ..jobs.report import replace_file
 from ..request import GenerationRequest

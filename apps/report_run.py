@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
+from ..calibration import NAME, Calibration
 from ..errors import RequestError
 from ..eval.report.assemble import assemble
-from ..eval.report.calibration import NAME, Calibration
 from ..eval.report.clips import Clip, clips_of, job_lines
 from ..eval.report.markdown import markdown
 from ..eval.report.methods import Method, expand, resolve, split_names

@@ -106,6 +106,7 @@ def calibrate(
         "workflow": resolved.workflow,
         "steps": resolved.steps,
         "runs": len(ratios),
+        "sigmas": [float(f"{value:.7g}") for value in sigmas],
         "magcache": [float(f"{value:.6g}") for value in np.mean(ratios, axis=0)],
         "teacache": coefficients,
         "teacache_r2": r2,

@@ -165,6 +165,7 @@ def test_a_first_block_cache_obeys_warm_up_and_the_limit_in_a_row():
         ("magcache@retention=2", ("0..1",)),
         ("static@1;2", ("must hold 0",)),
         ("static@0;1,order=2", ("order 2",)),
+        ("static@0", ("too few",)),
         ("fixed-interval@0", ("1 or more",)),
         ("fixed-interval@2,level=pixels", ("level", "residual, output, transform")),
         ("taylorseer@3,order=9", ("0..3",)),

@@ -1,10 +1,16 @@
 """Calibration: the schedule against every other one, the fit against numpy's own numbers, a run against its formula."""
 
+import json
+import shutil
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from videoinfer.cache_policies import normalise
+from videoinfer.calibration import NAME
+from videoinfer.engine import VideoEngine
+from videoinfer.errors import RequestError
 from videoinfer.eval.calibrate import calibrate, fit_changes
 from videoinfer.eval.static_schedule import best_steps, row_costs, schedule_cost
 from videoinfer.request import GenerationRequest
@@ -76,3 +82,31 @@ def test_requests_of_different_runs_are_refused(tiny_engine):
     requests = [GenerationRequest(prompt="a small red circle", steps=steps) for steps in (1, 2)]
     with pytest.raises(ValueError, match="share"):
         calibrate(tiny_engine, requests)
+
+
+def test_a_calibration_in_the_models_folder_serves_its_runs_and_no_others(tiny_h3_folder, tmp_path):
+    folder = shutil.copytree(tiny_h3_folder, tmp_path / "model")
+    request = GenerationRequest(prompt="a small red circle", steps=6)
+    with VideoEngine.from_pretrained(str(folder), device="cpu") as engine:
+
+        def run(**fields) -> dict:
+            resolved = engine.resolve(request.model_copy(update=fields))
+            return engine.denoise(conditioning, resolved).cache or {}
+
+        conditioning = engine.encode(engine.resolve(request))
+        with pytest.raises(RequestError, match="calibrate first"):
+            run(cache="static@steps=3,order=0,level=residual")
+        entry = calibrate(engine, [request])
+        (folder / NAME).write_text(json.dumps({"entries": [entry]}))
+        for setting, computed in (("static@3", 3), ("magcache@10", None), ("teacache@100", None)):
+            report = run(cache=normalise(setting))
+            assert 0 < report["computed"] < 6 and computed in (None, report["computed"])
+        assert [step["step"] for step in run(cache=normalise("static@3"))["steps"] if step["computed"]] == entry[
+            "static"
+        ]["3"]
+        for other in ({"steps": 5}, {"shift": 5.0}):
+            with pytest.raises(RequestError, match="calibrate first"):
+                run(cache=normalise("static@3"), **other)
+        (folder / NAME).write_text("{}")
+        with pytest.raises(RequestError, match="no calibration file"):
+            run(cache=normalise("static@3"))

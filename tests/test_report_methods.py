@@ -5,8 +5,8 @@ import json
 import pytest
 
 from videoinfer.cache_policies import POLICIES, make_policy
+from videoinfer.calibration import Calibration
 from videoinfer.errors import RequestError
-from videoinfer.eval.report.calibration import Calibration
 from videoinfer.eval.report.clips import clip, job_lines
 from videoinfer.eval.report.methods import Method, base, expand, resolve, split_names
 from videoinfer.eval.report.prompts import Prompt, file_prompts, suite_prompts

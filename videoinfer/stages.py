@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from .calibration import NAME, Calibration
 from .conditioning import Conditioning, conditioning_key
 from .denoise import AdamsBashforth, AnySession, CancelEvent, OnStep, cached, make_session, multistep, observed
 from .errors import RequestError, VideoInferError
@@ -64,8 +65,11 @@ def _cache_session(model: Model, resolved: ResolvedRequest, pipeline: Any) -> An
     if setting is None:
         return None
     target = model.family.cache_target(pipeline)
+    sigmas = target.sigmas(pipeline)
+    measured = Calibration.read(model.source(resolved.workflow).folder / NAME, model.name, must_exist=False)
+    entry = measured.entry(resolved.workflow, resolved.steps, sigmas[target.streams[0]])
     try:
-        return make_session(target, setting, target.sigmas(pipeline))
+        return make_session(target, setting, sigmas, entry)
     except VideoInferError:
         raise
     except ValueError as error:

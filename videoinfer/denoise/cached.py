@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
 
@@ -16,11 +17,19 @@ NAME = "videoinfer_cache"
 AnySession = CacheSession | CacheDitSession
 
 
-def make_session(target: CacheTarget, setting: str, sigmas: dict[str, tuple[float, ...]]) -> AnySession:
-    """The session of a cache setting, as a request names it. Raises ValueError when it cannot serve the run."""
+def make_session(
+    target: CacheTarget,
+    setting: str,
+    sigmas: dict[str, tuple[float, ...]],
+    calibration: dict[str, Any] | None = None,
+) -> AnySession:
+    """The session of a cache setting, as a request names it. Raises ValueError when it cannot serve the run.
+
+    `calibration`: the entry of a calibration file for runs of this kind.
+    """
     if setting.startswith(PREFIX):
         return CacheDitSession(target, CacheDitSetting.parse(setting), sigmas)
-    return CacheSession(target, make_policy(setting), sigmas)
+    return CacheSession(target, make_policy(setting), sigmas, calibration=calibration)
 
 
 @contextmanager

@@ -1,11 +1,12 @@
-"""What was measured of a model before, for the methods that need it: the file of `videoinfer cache calibrate`."""
+"""What was measured of a model beforehand, for step caches that need it: the file of `videoinfer cache calibrate`."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import RequestError
+from .errors import RequestError
 
 NAME = "cache_calibration.json"  # in a model's folder
 
@@ -34,9 +35,15 @@ class Calibration:
             pass
         raise RequestError(f"{path} is no calibration file: make one with `videoinfer cache calibrate`.")
 
-    def entry(self, workflow: str, steps: int) -> dict[str, Any] | None:
-        found = [entry for entry in self.entries if (entry["workflow"], entry["steps"]) == (workflow, steps)]
-        return found[-1] if found else None
+    def entry(self, workflow: str, steps: int, sigmas: Sequence[float] | None = None) -> dict[str, Any] | None:
+        """The entry for runs of this kind, if there is one; with `sigmas` only one that was measured on them."""
+        for entry in reversed(self.entries):
+            if (entry["workflow"], entry["steps"]) != (workflow, steps):
+                continue
+            measured = entry.get("sigmas")
+            if sigmas is None or measured is None or _close(measured, sigmas):
+                return entry
+        return None
 
     def missing(self, workflow: str, steps: int) -> str:
         """What to tell a user whose method needs an entry that is not there."""
@@ -45,3 +52,7 @@ class Calibration:
             f"entry for that. Run `videoinfer cache calibrate --model {self.model} --workflow {workflow} "
             f"--steps {steps} -o FILE`, and give --calibration FILE."
         )
+
+
+def _close(one: Sequence[float], other: Sequence[float]) -> bool:
+    return len(one) == len(other) and all(abs(a - b) < 1e-5 for a, b in zip(one, other, strict=True))
