@@ -11,7 +11,7 @@ import traceback
 from typing import Any, NoReturn
 
 from ..errors import GenerationError, MediaError, ModelError, RequestError, VideoInferError
-from .interrupt import INTERRUPTED, leaving_on_interrupt
+from .interrupt import INTERRUPTED, Stopped, leaving_on_interrupt
 
 OK, FAILED, USAGE = 0, 1, 2
 KINDS = {RequestError: "request", ModelError: "model", MediaError: "media", GenerationError: "generation"}
@@ -34,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     try:
         return _command(arguments)
+    except Stopped:
+        return INTERRUPTED
     except KeyboardInterrupt:
         return _fail(arguments, INTERRUPTED, *INTERRUPTION)
     except VideoInferError as error:

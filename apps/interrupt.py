@@ -58,6 +58,10 @@ def _after_work(before: Any) -> Any:
     return signal.default_int_handler if isinstance(before, Leave) else before
 
 
+class Stopped(Exception):
+    """The command ended by Ctrl-C in its own way, and has told all there is to tell."""
+
+
 class Interrupt:
     """The cancel event of one run, in the shape of `threading.Event` (`is_set`), and how many Ctrl-C there were."""
 

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import RequestError
+from .interrupt import INTERRUPTED, Stopped
 
 
 def _option(help_text: str, *names: str) -> Any:
@@ -141,6 +142,8 @@ def batch(
     code, summary = command.run(file, options, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(summary))
+    if code == INTERRUPTED:
+        raise Stopped
     raise typer.Exit(code)
 
 

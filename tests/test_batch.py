@@ -109,13 +109,15 @@ def test_ctrl_c_finishes_the_job_in_hand_and_the_next_run_the_rest(tiny_h3_folde
     out = tmp_path / "out"
     arguments = command(tiny_h3_folder, tmp_path, out)
     line = [sys.executable, "-P", "-m", "videoinfer.apps.cli", "batch", *map(str, arguments)]
-    process = subprocess.Popen([*line, "--instances", "1", "--two-phase"], stderr=subprocess.PIPE, text=True)
+    line += ["--instances", "1", "--two-phase", "--json"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 240
     while not list(out.glob("*.mp4")) and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, text = process.communicate(timeout=120)
+    out_text, text = process.communicate(timeout=120)
     assert process.returncode == 130, text
+    assert json.loads(out_text)["states"]["done"] >= 1  # one object, the summary
     assert len(list((out / ".videoinfer" / "conditionings").glob("*.safetensors"))) == len(PROMPTS)
     done = len(list(out.glob("*.mp4")))
     assert 1 <= done < 6 and not list(out.glob("*.part"))

@@ -31,13 +31,13 @@ def judge(job: Job, error: str, text: str, again: State, max_attempts: int) -> V
         return Verdict(again, text, counted=False, offload=job.offload)
     if error in HOPELESS:
         return Verdict(State.FAILED, text, offload=job.offload)
-    if error == "conditioning":
-        return Verdict(State.QUEUED, text, counted=False, offload=job.offload)
     if error == "memory":
         if job.offload:
             return Verdict(State.SET_ASIDE, f"out of memory, also with offload: {text}", offload=True)
         return Verdict(again, f"out of memory, tried again with offload: {text}", offload=True)
     last = job.attempts >= max_attempts
+    if error == "conditioning" and not last:  # what was stored cannot be read: it is made again
+        return Verdict(State.QUEUED, text, offload=job.offload)
     if error == "disk":
         reason = f"{text} (attempt {job.attempts} of {max_attempts})"
         return Verdict(State.FAILED if last else again, reason, offload=job.offload, hold=True)
