@@ -50,17 +50,6 @@ def test_latents_from_coverage_equal_the_projection_of_rendered_pixels(basis):
     assert latents.shape == (3, 7, 6, 10, CHANNELS)
 
 
-def test_what_is_shown_beside_the_place_told_is_the_object_moved(basis):
-    scene = Scene("small", "red", "square", "stands still", "black", (0.5, 0.5, 0.5, 0.5))
-    span_x, span_y = 160 - 2 * 18.8, 96 - 2 * 18.8
-    moved = Scene("small", "red", "square", "stands still", "black", (0.5 + 6.0 / span_x, 0.5 - 3.0 / span_y, 0.5, 0.5))
-    groups, aside = latent_frame_groups(5), torch.tensor([6.0, -3.0]).expand(1, 2, 2)
-    beside = scene_latents([scene], groups, basis, aside)
-    told, shown = (scene_latents([one], groups, basis) for one in (scene, moved))
-    assert torch.equal(beside[..., :GLOBAL], told[..., :GLOBAL])
-    torch.testing.assert_close(beside[..., GLOBAL:], shown[..., GLOBAL:], atol=1e-3, rtol=0)
-
-
 def test_picture_latents_are_those_of_the_picture(basis):
     generator = torch.Generator().manual_seed(4)
     scene = random_scene(generator, held_out=None)

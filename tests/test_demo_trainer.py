@@ -1,5 +1,7 @@
 """A training that is stopped and resumed continues exactly; a half-written checkpoint is never seen."""
 
+from copy import deepcopy
+
 import torch
 from torch import nn
 
@@ -42,3 +44,21 @@ def test_the_average_lags_behind_and_loads(tmp_path):
     trainer.save()
     loaded = load_average(net(), tmp_path / "c.safetensors")
     assert torch.equal(loaded.weight, trainer.ema[0]) and not torch.equal(loaded.weight, model.weight)
+
+
+def test_training_on_a_bfloat16_copy_updates_the_model_in_float32(tmp_path):
+    exact, model = net(), net()
+    copy = deepcopy(model).bfloat16()
+    steps(Trainer(exact, tmp_path / "a.safetensors", lr=0.01), exact, 20)
+    trainer = Trainer(model, tmp_path / "b.safetensors", lr=0.01, working=copy)
+    for _ in range(20):
+        data = torch.full((4, 3), float(trainer.step % 5), dtype=torch.bfloat16)
+        trainer.update((copy(data) - 1.0).square().mean(), 1.0)
+    torch.testing.assert_close(model.weight, exact.weight, atol=0.02, rtol=0)
+    assert torch.equal(copy.weight, model.weight.bfloat16())
+    assert not torch.equal(model.weight, model.weight.bfloat16().float())
+
+    trainer.save()
+    resumed, stale = net(), net().bfloat16()
+    Trainer(resumed, tmp_path / "b.safetensors", lr=0.01, working=stale)
+    assert torch.equal(resumed.weight, model.weight) and torch.equal(stale.weight, copy.weight)

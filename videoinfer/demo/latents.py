@@ -26,13 +26,13 @@ from dataclasses import dataclass
 
 import torch
 
-from .render import PICTURE_SIDE, SAMPLE_RATE, coverage, pan_gains, paths, scene_colours
-from .world import FPS, HEIGHT, SHAPES, SIZES, WIDTH, Scene, beginning
+from .render import PICTURE_SIDE, SAMPLE_RATE, coverage, pan_gains, paths, scene_colours, scene_coverage
+from .world import FPS, SHAPES, SIZES, Scene, beginning
 
 CHANNELS, LAYOUT, GLOBAL = 24, 17, 11
-PLACE_CHANNELS = slice(3, 5)
 PIXEL = CHANNELS - LAYOUT
 PATCH, PATCH_TIME, CHUNK = 16, 4, 17
+PLACES = slice(3, 5)  # the channels that tell the object's place
 FLOOR = 0.15
 GAIN = 2.5  # brings the latents' mean square to about one, the variance of the noise
 FIRST, PLACE = 1.3, 0.8  # deviations of the global channels: what is to be settled first, and what follows from it
@@ -134,27 +134,16 @@ def seen(latents: torch.Tensor) -> torch.Tensor:
     return torch.cat([latents[..., :GLOBAL] * near * kept, latents[..., GLOBAL:]], dim=-1)
 
 
-def scene_latents(
-    scenes: Sequence[Scene], groups: torch.Tensor, basis: Basis, aside: torch.Tensor | None = None
-) -> torch.Tensor:
+def scene_latents(scenes: Sequence[Scene], groups: torch.Tensor, basis: Basis) -> torch.Tensor:
     """Raw latents (B, L, rows, columns, 24) of the latent frames that cover `groups` (L, 4) or (B, L, 4) of frames.
-
-    `aside` (B, L, 2), in pixels: how far from the place that the global channels tell the others show the object.
 
     The pixels are background + coverage * (colour - background), so the components of the coverage alone, one set
     per colour channel, give those of the pixels without rendering three channels.
     """
     groups = groups.expand(len(scenes), -1, -1) if groups.ndim == 2 else groups
-    aside = torch.zeros(*groups.shape[:2], 2) if aside is None else aside
-    x, y, r = paths(scenes, groups.flatten(1) / FPS)
-    by_frame = aside.repeat_interleave(PATCH_TIME, dim=1)
-    shape = torch.tensor([SHAPES.index(scene.shape) for scene in scenes])
-    cover = coverage(shape, x + by_frame[..., 0], y + by_frame[..., 1], r, (WIDTH, HEIGHT))
+    cover = scene_coverage(scenes, groups.flatten(1) / FPS)
     seconds = groups.float().mean(-1) / FPS
-    x, y, r = paths(scenes, seconds)
-    latents = _latents(scenes, cover, seconds, x + aside[..., 0], y + aside[..., 1], r, basis)
-    told = layout_channels(scenes, seconds, x, y, r, latents.shape[2:4])[..., :GLOBAL]
-    return torch.cat([told, latents[..., GLOBAL:]], dim=-1)
+    return _latents(scenes, cover, seconds, *paths(scenes, seconds), basis)
 
 
 def still_latents(

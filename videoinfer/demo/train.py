@@ -10,18 +10,18 @@ import json
 from pathlib import Path
 
 import torch
-from diffusers import MiniMaxH3Transformer3DModel
+from diffusers import AutoencoderKLMiniMaxH3, MiniMaxH3Transformer3DModel
 
 from .architecture import DEMO, make_components, make_transformer, write_pipeline_folder
 from .train_audio_vae import train_audio_vae
 from .train_conditions import TextStates
 from .train_dit import start_dit, train_dit
-from .train_video_decoder import load_basis, make_basis, train_decoder
+from .train_video_decoder import load_basis, make_basis, start_at_basis, train_decoder
 from .train_video_encoder import finish_encoder, train_encoder
 from .trainer import load_average
 from .world import HEIGHT, WIDTH, vocabulary
 
-MINUTES = {"decoder": 18.0, "encoder": 8.0, "audio": 8.0, "dit": 150.0}
+MINUTES = {"decoder": 85.0, "encoder": 8.0, "audio": 8.0, "dit": 150.0}
 PARTS = ("basis", "decoder", "encoder", "audio", "dit", "package")
 # What the embedded model was trained on; the engine refuses anything else.
 FACTS = {"allowed_sizes": [[WIDTH, HEIGHT]], "default_size": [WIDTH, HEIGHT], "allowed_frames": [124, 209, 362]}
@@ -51,7 +51,7 @@ def package(work: Path, folder: Path) -> Path:
 
 
 def make(part: str, work: Path, folder: Path, minutes: float | None, start: Path | None = None) -> None:
-    """Run one part. `start`: the DiT begins at the weights of this pipeline folder instead of fresh ones."""
+    """Run one part. `start`: the DiT or decoder begins at the weights of this pipeline folder, not at fresh ones."""
     torch.manual_seed(0)
     basis_file = work / "basis.safetensors"
     if part == "basis":
@@ -64,7 +64,12 @@ def make(part: str, work: Path, folder: Path, minutes: float | None, start: Path
     components = fresh_components()
     basis = load_basis(basis_file)
     if part == "decoder":
-        train_decoder(components["vae"], basis, work / "decoder.safetensors", minutes)
+        vae = components["vae"]
+        if start is None:
+            start_at_basis(vae, basis)
+        else:
+            vae.load_state_dict(AutoencoderKLMiniMaxH3.from_pretrained(start, subfolder="vae").state_dict())
+        train_decoder(vae, basis, work / "decoder.safetensors", minutes)
     elif part == "encoder":
         train_encoder(components["vae"], basis, work / "encoder.safetensors", minutes)
     elif part == "audio":
@@ -77,7 +82,7 @@ def make(part: str, work: Path, folder: Path, minutes: float | None, start: Path
             dit.load_state_dict(
                 MiniMaxH3Transformer3DModel.from_pretrained(start, subfolder="transformer").state_dict()
             )
-        train_dit(dit, states, basis, work / "dit.safetensors", minutes)
+        train_dit(dit, states, basis, work / "dit.safetensors", minutes, further=start is not None)
 
 
 def main() -> None:
@@ -85,7 +90,7 @@ def main() -> None:
     parser.add_argument("part", choices=(*PARTS, "all"))
     parser.add_argument("--work", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "weights", help="where `package` writes")
-    parser.add_argument("--start", type=Path, help="pipeline folder whose DiT is trained further")
+    parser.add_argument("--start", type=Path, help="pipeline folder whose DiT or decoder is trained further")
     parser.add_argument("--minutes", type=float, help="training time of this part")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()

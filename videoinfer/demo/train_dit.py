@@ -16,9 +16,10 @@ from .latents import Basis
 from .packing import Layout, packed_velocity, patch_rows, share_packed_attention
 from .train_conditions import TextStates
 from .train_examples import ExamplePool
-from .trainer import Trainer
+from .trainer import Trainer, half_copy
 
 VIDEO_SHIFT, AUDIO_SHIFT = 12.0, 3.0
+FURTHER = 0.45  # a DiT that is trained further begins here, past the single frames, at half the learning rate
 AUDIO_WEIGHT = 0.2
 
 
@@ -128,15 +129,23 @@ def start_dit(dit: MiniMaxH3Transformer3DModel) -> None:
             head.bias.zero_()
 
 
-def train_dit(dit: MiniMaxH3Transformer3DModel, states: TextStates, basis: Basis, path: Path, minutes: float) -> None:
-    """Train until `minutes` are spent in all, from the checkpoint at `path` or else from the DiT as it is given."""
-    share_packed_attention(dit)
-    trainer = Trainer(dit, path, lr=2e-3, average=0.998)
+def train_dit(
+    dit: MiniMaxH3Transformer3DModel, states: TextStates, basis: Basis, path: Path, minutes: float, further: bool
+) -> None:
+    """Train until `minutes` are spent in all, from the checkpoint at `path` or else from the DiT as it is given.
+
+    `further`: the given DiT is a trained one. Forward and backward run on a bfloat16 copy.
+    """
+    working = half_copy(dit)
+    share_packed_attention(working)
+    trainer = Trainer(dit, path, lr=1e-3 if further else 2e-3, average=0.998, working=working)
     generator = torch.Generator().manual_seed(1000 + trainer.step)
     pool = ExamplePool(states, basis, generator)
+    begin = FURTHER if further else 0.0
 
     def losses(done: float) -> dict[str, torch.Tensor]:
-        video, audio = batch_loss(dit, stage_at(done, trainer.step), pool, generator)
+        done = begin + (1.0 - begin) * done
+        video, audio = batch_loss(working, stage_at(done, trainer.step), pool, generator)
         return {"video": video, "audio": AUDIO_WEIGHT * audio}
 
     trainer.run("dit", minutes, losses)

@@ -14,9 +14,9 @@ from .world import Scene, random_scene
 
 WORKFLOWS = ("t2va", "t2va", "fl2va", "ref2va")
 CLIPS, CONDITIONED_CLIPS = 14, 8  # conditioning rows cost as much as generated ones
-REUSE = 12  # draws per example, on average
+REUSE = 24  # draws per example, on average
 HARD, HARD_SHARE = ("bounces around", "orbits around"), 0.25  # motions that get this share of all clips on top
-KEPT = (4, 40)  # examples of one workflow and length: at least before one is reused, at most
+KEPT = (2, 40)  # examples of one workflow and length: at least before one is reused, at most
 
 
 @dataclass(frozen=True)

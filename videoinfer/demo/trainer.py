@@ -5,9 +5,12 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
+from diffusers import ModelMixin
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -21,13 +24,36 @@ WARM_UP = 100  # steps
 BatchLoss = Callable[[float], dict[str, torch.Tensor]]
 
 
+def half_copy(model: ModelMixin, *kept: str) -> Any:
+    """A copy in bfloat16, but for the modules that diffusers keeps in float32 and those with a name in `kept`.
+
+    Training on it is up to twice as fast on a CPU that multiplies bfloat16.
+    """
+    pinned = (*(model._keep_in_fp32_modules or ()), *kept)
+    copy = deepcopy(model)
+    for name, parameter in copy.named_parameters():
+        if not any(part in name for part in pinned):
+            parameter.data = parameter.data.bfloat16()
+    return copy
+
+
 class Trainer:
     """AdamW with a warm-up, an exponential moving average, and a checkpoint that survives a kill.
 
     The checkpoint is one safetensors file (weights, average, optimiser state, time spent), replaced atomically.
+    `working` is a copy of the model in a cheaper dtype: the loss is computed on it, the update made on the model.
     """
 
-    def __init__(self, model: nn.Module, path: Path, *, lr: float, average: float = 0.999, weight_decay: float = 0.01):
+    def __init__(
+        self,
+        model: nn.Module,
+        path: Path,
+        *,
+        lr: float,
+        average: float = 0.999,
+        weight_decay: float = 0.01,
+        working: nn.Module | None = None,
+    ):
         self.model, self.path, self.lr, self.average = model, path, lr, average
         self.names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -38,6 +64,10 @@ class Trainer:
         self.step, self.seconds = 0, 0.0
         if path.exists():
             self._load()
+        self.working: list[torch.Tensor] = [
+            parameter for parameter in (working.parameters() if working else ()) if parameter.requires_grad
+        ]
+        self._copy_to_working()
 
     def run(self, label: str, minutes: float, batch_loss: BatchLoss) -> None:
         """Train until `minutes` are spent in all, over as many sittings as it takes; a line every 50 steps.
@@ -67,6 +97,9 @@ class Trainer:
         """One optimiser step at `lr_scale` times the peak rate, gradients clipped to norm 1."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if self.working:
+            for parameter, copy in zip(self.parameters, self.working, strict=True):
+                parameter.grad, copy.grad = None if copy.grad is None else copy.grad.float(), None
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * lr_scale * min(1.0, (self.step + 1) / WARM_UP)
@@ -76,6 +109,12 @@ class Trainer:
         with torch.no_grad():
             now: list[torch.Tensor] = [*self.parameters]
             torch._foreach_lerp_(self.ema, now, 1.0 - decay)
+        self._copy_to_working()
+
+    @torch.no_grad()
+    def _copy_to_working(self) -> None:
+        if self.working:
+            torch._foreach_copy_(self.working, [*self.parameters])
 
     def save(self) -> None:
         """Write the checkpoint beside its final name, then rename it."""

@@ -46,7 +46,7 @@ BACKGROUNDS = {"black": (16, 16, 16), "gray": (120, 120, 120), "navy": (16, 24, 
 SPEEDS = (12.0, 5.0)  # pixels per second along x and y; what moves rests when it arrives
 GROWTH = (0.6, 0.1, 1.3)  # of the radius: at first, per second, at most
 BOUNCE_PERIODS = (4.0, 2.6)  # seconds for one way and back, in x and y
-ORBIT_PERIOD = 4.0
+ORBIT_PERIOD = 5.0
 
 TEMPLATES = (
     "a {size} {colour} {shape} {motion} on a {background} background",
