@@ -2,6 +2,8 @@ import errno
 import os
 import resource
 import struct
+import subprocess
+import sys
 import weakref
 from fractions import Fraction
 
@@ -310,3 +312,22 @@ def test_every_small_clip_is_whole(tmp_path_factory, width, height, count, fps, 
         assert sound is None
     else:  # AAC blocks hold 1024 samples, and the container counts milliseconds
         assert abs(sound.shape[1] - samples) <= 1024 + rate / 1000
+
+
+def test_one_clip_is_one_stream_of_packets_whatever_fresh_memory_holds(tmp_path):
+    make = """
+import sys, numpy as np
+from videoinfer.media import write_mp4
+grain = np.random.default_rng(0).integers(0, 12, (124, 96, 160, 3), np.uint8)
+y, x = np.mgrid[:96, :160]
+ball = lambda k: np.stack([((x - 40 - k // 2) ** 2 + (y - 50) ** 2 < 300) * 180 + 30, x + k // 4, y * 2], -1)
+write_mp4(sys.argv[1], (ball(k).astype(np.uint8) + grain[k] for k in range(124)), 24)
+"""
+    found = set()
+    for byte in ("0", "1", "255"):  # glibc fills what it hands out with it; 0: not at all
+        path = tmp_path / f"{byte}.mp4"
+        environment = os.environ | {"MALLOC_PERTURB_": byte}
+        subprocess.run([sys.executable, "-P", "-c", make, path], check=True, env=environment)
+        with av.open(str(path)) as container:
+            found.add(b"".join(bytes(packet) for packet in container.demux(video=0)))
+    assert len(found) == 1

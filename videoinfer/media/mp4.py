@@ -80,7 +80,8 @@ def _encode(
     settings: Mapping[str, Any],
 ) -> int:
     """Muxes the frames, and the sound in step with them, so that no packet waits in memory. Returns the frame count."""
-    options = {key: str(settings[key]) for key in ("crf", "preset", "threads")}
+    # With the macroblock tree x264 reads memory that it never wrote: one clip becomes another file every time.
+    options = {key: str(settings[key]) for key in ("crf", "preset", "threads")} | {"x264-params": "mbtree=0"}
     video = container.add_stream("libx264", rate=rate, options=options)
     video.width, video.height = size
     video.pix_fmt = "yuv420p"
