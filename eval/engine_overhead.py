@@ -1,6 +1,6 @@
 """What the engine adds to diffusers' own denoise loop, and what the other stages cost beside it.
 
-    python -P -m videoinfer.eval.engine_overhead [--model demo] [--steps 50] [--rounds 5]
+    python -P -m videoinfer.eval.engine_overhead [--model demo] [--workflow t2va] [--steps 50] [--rounds 5]
 
 Both sides run in one process on the same weights, alternating, and the side that goes first changes with each round.
 The ratio is taken in each round, so that a slow moment of the machine hits both sides of it.
@@ -12,18 +12,19 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from diffusers import MiniMaxH3Blocks
 
+from ..conditioning import Conditioning
+from ..demo.suite import WORKFLOWS, make_cases
 from ..engine import VideoEngine
-from ..request import GenerationRequest, ResolvedRequest
-
-PROMPT = "a large red circle moves right on a black background"
+from ..request import ResolvedRequest
 
 
-def bare_denoise(engine: VideoEngine, resolved: ResolvedRequest, inputs: dict[str, Any]) -> Callable[[], Any]:
+def bare_denoise(engine: VideoEngine, resolved: ResolvedRequest, conditioning: Conditioning) -> Callable[[], Any]:
     """diffusers' pipeline of the same workflow with its encoders and decoders taken out, on the engine's components."""
     blocks = MiniMaxH3Blocks().get_workflow(resolved.workflow)
     for name in [name for name in blocks.sub_blocks if not name.startswith("denoise.")]:
@@ -35,14 +36,7 @@ def bare_denoise(engine: VideoEngine, resolved: ResolvedRequest, inputs: dict[st
 
     def run() -> Any:
         generator = torch.Generator("cpu").manual_seed(resolved.seed)
-        return pipeline(
-            **inputs,
-            width=resolved.width,
-            height=resolved.height,
-            num_frames=resolved.num_frames,
-            num_inference_steps=resolved.steps + 1,
-            generator=generator,
-        )
+        return pipeline(**engine.model.family.denoise_inputs(conditioning, resolved, generator, mine))
 
     return run
 
@@ -55,18 +49,19 @@ def seconds(device: torch.device, run: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def measure(engine: VideoEngine, steps: int, rounds: int) -> dict[str, Any]:
+def measure(engine: VideoEngine, workflow: str, steps: int, rounds: int) -> dict[str, Any]:
     """Ratios engine / bare of the denoise stage by round, and the seconds of each stage of whole generations."""
     device = engine.model.device
     shares, stages = [], []
     with tempfile.TemporaryDirectory() as folder:
-        request = GenerationRequest(prompt=PROMPT, steps=steps, output={"folder": folder})  # type: ignore[arg-type]
+        (case,) = make_cases(workflow, 1, Path(folder))
+        output = case.request.output.model_copy(update={"folder": Path(folder)})
+        request = case.request.model_copy(update={"steps": steps, "output": output})
         resolved = engine.resolve(request)
         conditioning = engine.encode(resolved)
-        embeds = {"prompt_embeds": conditioning.prompt_embeds, "text_token_tags": conditioning.text_token_tags}
         sides = {
             "engine": lambda: engine.denoise(conditioning, resolved, on_step=lambda *_: None),
-            "bare": bare_denoise(engine, resolved, embeds),
+            "bare": bare_denoise(engine, resolved, conditioning),
         }
         engine.decode(engine.denoise(conditioning, resolved))  # warm both: first calls allocate and choose kernels
         sides["bare"]()
@@ -82,6 +77,7 @@ def measure(engine: VideoEngine, steps: int, rounds: int) -> dict[str, Any]:
         "device": str(device),
         "dtype": str(engine.model.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
+        "workflow": workflow,
         "steps": steps,
         "rounds": rounds,
         "ratio": summary(ratios),
@@ -97,6 +93,7 @@ def summary(values: list[float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="demo")
+    parser.add_argument("--workflow", default="t2va", choices=WORKFLOWS)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--steps", type=int, default=50, help="model forwards")
@@ -104,11 +101,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with VideoEngine.from_pretrained(options.model, device=options.device, dtype=options.dtype) as engine:
-        found = measure(engine, options.steps, options.rounds)
+        found = measure(engine, options.workflow, options.steps, options.rounds)
     if options.json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{found['device']} {found['dtype']}, {found['threads']} threads, {found['steps']} forwards")
+    where = f"{found['device']} {found['dtype']}, {found['threads']} threads"
+    print(f"{found['workflow']}, {options.steps} forwards, {where}")
     for name in ("ratio", "share_outside_denoise"):
         value = found[name]
         spread = f"{value['min']:.4f} .. {value['max']:.4f}, n={options.rounds}"

@@ -4,6 +4,8 @@ import resource
 import struct
 import subprocess
 import sys
+import threading
+import time
 import weakref
 from fractions import Fraction
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from videoinfer.errors import MediaError
 from videoinfer.media import mp4, probe_mp4, write_mp4
+from videoinfer.media.soundtrack import AAC_RATES, Soundtrack
 
 RATE = 44100
 
@@ -297,7 +300,7 @@ def test_loud_sound_is_clipped(tmp_path):
     count=st.integers(1, 7),
     fps=st.sampled_from([8, 24, 25, 29.97, 60]),
     samples=st.none() | st.integers(1, 5000),
-    rate=st.sampled_from(mp4.AAC_RATES),
+    rate=st.sampled_from(AAC_RATES),
 )
 @settings(max_examples=25, deadline=None)
 def test_every_small_clip_is_whole(tmp_path_factory, width, height, count, fps, samples, rate):
@@ -314,20 +317,48 @@ def test_every_small_clip_is_whole(tmp_path_factory, width, height, count, fps, 
         assert abs(sound.shape[1] - samples) <= 1024 + rate / 1000
 
 
-def test_one_clip_is_one_stream_of_packets_whatever_fresh_memory_holds(tmp_path):
+def test_one_clip_is_one_file_whatever_fresh_memory_holds(tmp_path):
     make = """
 import sys, numpy as np
 from videoinfer.media import write_mp4
 grain = np.random.default_rng(0).integers(0, 12, (124, 96, 160, 3), np.uint8)
 y, x = np.mgrid[:96, :160]
 ball = lambda k: np.stack([((x - 40 - k // 2) ** 2 + (y - 50) ** 2 < 300) * 180 + 30, x + k // 4, y * 2], -1)
-write_mp4(sys.argv[1], (ball(k).astype(np.uint8) + grain[k] for k in range(124)), 24)
+sound = np.random.default_rng(1).uniform(-1, 1, (2, 165333)).astype(np.float32)
+write_mp4(sys.argv[1], (ball(k).astype(np.uint8) + grain[k] for k in range(124)), 24, sound, 32000)
 """
     found = set()
     for byte in ("0", "1", "255"):  # glibc fills what it hands out with it; 0: not at all
         path = tmp_path / f"{byte}.mp4"
         environment = os.environ | {"MALLOC_PERTURB_": byte}
         subprocess.run([sys.executable, "-P", "-c", make, path], check=True, env=environment)
-        with av.open(str(path)) as container:
-            found.add(b"".join(bytes(packet) for packet in container.demux(video=0)))
+        found.add(path.read_bytes())
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("late", ["sound", "frames"])
+def test_one_clip_is_one_file_whichever_encoder_is_behind(tmp_path, monkeypatch, late):
+    sound = np.random.default_rng(1).uniform(-1, 1, (2, 5 * RATE)).astype(np.float32)
+    frames = list(clip(120))
+    write_mp4(tmp_path / "a.mp4", frames, 24, sound, RATE)
+    add = Soundtrack._add
+    if late == "sound":
+        monkeypatch.setattr(Soundtrack, "_add", lambda *arguments: (time.sleep(0.005), add(*arguments)))
+    else:
+        frames = (time.sleep(0.005) or frame for frame in frames)
+    write_mp4(tmp_path / "b.mp4", frames, 24, sound, RATE)
+    assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
+
+
+@pytest.mark.parametrize("broken", ["sound", "frames"])
+def test_what_breaks_one_encoder_ends_both(tmp_path, monkeypatch, broken):
+    def fail(*_):
+        raise ZeroDivisionError("broken here")
+
+    frames = (picture(k) if k < 20 or broken == "sound" else fail() for k in range(48))
+    if broken == "sound":
+        monkeypatch.setattr(Soundtrack, "_add", fail)
+    with pytest.raises(ZeroDivisionError, match="broken here"):
+        write_mp4(tmp_path / "a.mp4", frames, 24, tones(10, 440, 880), RATE)
+    assert os.listdir(tmp_path) == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("soundtrack")]

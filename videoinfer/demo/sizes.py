@@ -29,10 +29,10 @@ class DemoArchitecture:
     vae_decoder_register_tokens: int = 4
     audio_encoder_dim: int = 4
     audio_latent_dim: int = 64
-    audio_decoder_dim: int = 64  # halved by every upsampling step
-    audio_decoder_rates: tuple[int, ...] = (5, 5, 4, 4, 2)  # fewer and larger steps than the release: 64 channels last
+    audio_decoder_dim: int = 32  # halved by every upsampling step
+    audio_decoder_rates: tuple[int, ...] = (5, 5, 4, 4, 2)  # fewer steps than the release; one channel last
     audio_heads: int = 2
-    audio_dilations: tuple[int, ...] = (1, 3)
+    audio_dilations: tuple[int, ...] = (1,)
     canvas_short_edge: int = 96
     canvas_max_pixels: int = 96 * 160
     reference_image_short_edge: int = 96

@@ -15,9 +15,7 @@ from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTr
 from ..errors import MediaError
 from .probe import probe_mp4, verify
 from .publish import published, write_error
-
-# What AAC can say in its two-byte header; every other rate needs resampling first.
-AAC_RATES = (7350, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000)
+from .soundtrack import checked_audio, soundtrack
 
 
 def write_mp4(
@@ -51,7 +49,7 @@ def write_mp4(
     rate = _frame_rate(fps)
     if not 0 <= crf <= 51:
         raise MediaError(f"crf={crf} is not allowed: use 0 (lossless) to 51 (worst)")
-    samples = None if audio is None else _checked_audio(audio, sample_rate)
+    samples = None if audio is None else checked_audio(audio, sample_rate)
     settings = {"codec": "libx264", "crf": crf, "preset": preset, "fps": str(rate), "threads": threads or 2}
     comment = json.dumps({"encoder": settings, **(metadata or {})}, ensure_ascii=True)
     with published(path) as part:
@@ -89,42 +87,24 @@ def _encode(
     context = video.codec_context
     context.colorspace, context.color_range = Colorspace.ITU709, ColorRange.MPEG
     context.color_primaries, context.color_trc = ColorPrimaries.BT709, ColorTrc.BT709
-    sound = None
-    if samples is not None:
-        layout = "stereo" if samples.shape[0] == 2 else "mono"
-        sound = container.add_stream("aac", rate=sample_rate, options={"b": "192k"}, layout=layout)
-    count = done = 0
+    count = 0
     converter = VideoReformatter()  # one for all frames: setting one up costs more than a small frame
-    for count, pixels in enumerate(frames, 1):
-        _check_frame(pixels, size, count - 1)
-        frame = converter.reformat(
-            av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24"),
-            format="yuv420p",
-            dst_colorspace=Colorspace.ITU709,
-            dst_color_range=ColorRange.MPEG,
-            threads=int(settings["threads"]),
-        )
-        frame.pts, frame.time_base = count - 1, 1 / rate
-        container.mux(video.encode(frame))
-        if sound is not None and samples is not None and sample_rate is not None:
-            end = min(samples.shape[1], round(count * sample_rate / rate))
-            done = _encode_sound(container, sound, samples, done, end, sample_rate)
-    container.mux(video.encode(None))
-    if sound is not None and samples is not None and sample_rate is not None:
-        _encode_sound(container, sound, samples, done, samples.shape[1], sample_rate)
-        container.mux(sound.encode(None))
+    with soundtrack(container, samples, sample_rate) as track:
+        for count, pixels in enumerate(frames, 1):
+            _check_frame(pixels, size, count - 1)
+            frame = converter.reformat(
+                av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24"),
+                format="yuv420p",
+                dst_colorspace=Colorspace.ITU709,
+                dst_color_range=ColorRange.MPEG,
+                threads=int(settings["threads"]),
+            )
+            frame.pts, frame.time_base = count - 1, 1 / rate
+            container.mux(video.encode(frame))
+            container.mux(track.until(count / rate))
+        container.mux(video.encode(None))
+        container.mux(track.until(None))
     return count
-
-
-def _encode_sound(
-    container: av.container.OutputContainer, sound: Any, samples: np.ndarray, start: int, end: int, sample_rate: int
-) -> int:
-    if end > start:
-        layout = "stereo" if samples.shape[0] == 2 else "mono"
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples[:, start:end]), format="fltp", layout=layout)
-        frame.sample_rate, frame.pts, frame.time_base = sample_rate, start, Fraction(1, sample_rate)
-        container.mux(sound.encode(frame))
-    return end
 
 
 def _peek(path: Path, frames: Iterable[np.ndarray]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
@@ -147,16 +127,6 @@ def _check_frame(pixels: np.ndarray, size: tuple[int, int], index: int) -> None:
         raise MediaError(
             f"frame {index} is {pixels.dtype} of shape {pixels.shape}: expected uint8 of shape ({height}, {width}, 3)"
         )
-
-
-def _checked_audio(audio: np.ndarray, sample_rate: int | None) -> np.ndarray:
-    if sample_rate not in AAC_RATES:
-        raise MediaError(f"sample_rate={sample_rate} is not allowed: AAC knows {', '.join(map(str, AAC_RATES))} Hz")
-    if audio.ndim != 2 or audio.shape[0] not in (1, 2) or not audio.shape[1]:
-        raise MediaError(f"the sound has shape {audio.shape}: expected (channels, samples) with 1 or 2 channels")
-    if not np.isfinite(audio).all():
-        raise MediaError("the sound holds NaN or Inf, which no player can play")
-    return np.clip(audio.astype(np.float32), -1.0, 1.0)
 
 
 def _frame_rate(fps: float | Fraction) -> Fraction:
