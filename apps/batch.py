@@ -23,6 +23,7 @@ from ..jobs.queue import NewJob
 from ..jobs.report import summarise, write_reports
 from ..jobs.runner import Runner, RunnerOptions
 from ..jobs.runners import reclaim, registered
+from ..regular_file import expanded
 from ..request import GenerationRequest, Output, RequestAdjusted, ResolvedRequest
 from .batch_log import EventLog
 from .batch_screen import Screen
@@ -107,7 +108,7 @@ class Intake:
         if source == "-":
             lines, base, name = sys.stdin.buffer, Path.cwd(), "standard input"
         else:
-            path = Path(source).expanduser()
+            path = expanded(source)
             try:
                 lines, base, name = io.BytesIO(path.read_bytes()), path.absolute().parent, str(path)
             except OSError as error:

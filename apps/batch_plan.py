@@ -17,6 +17,7 @@ from ..placement.plan import Plan, Wish, make_plan
 from ..placement.topology import Topology
 from ..placement.visible import cuda_card
 from ..placement.worker import WorkerSetup
+from ..regular_file import expanded
 from .batch_screen import duration
 
 ENGINE = "videoinfer.placement.engine_workload:EngineWorkload"
@@ -72,7 +73,7 @@ def start_workers(plan: Plan, model: str, options: Any, logs: Path) -> LocalLaun
     setups, environments, delays = [], [], []
     for instance in plan.instances:
         workload = {
-            "model": str(Path(model).expanduser().absolute()) if Path(model).expanduser().is_dir() else model,
+            "model": str(expanded(model).absolute()) if expanded(model).is_dir() else model,
             "strict": options.strict,
             "accept_licence": options.accept_licence,
             "device": instance.device,

@@ -26,7 +26,7 @@ def calibrate(
     steps: Annotated[int, _option("Forwards of the runs that it will serve. Default: 50", "--steps")] = 50,
     runs: Annotated[int, _option("Dense runs of the embedded model's prompts. Default: 4", "-n")] = 4,
     prompts: Annotated[Path | None, _option("Job file with the requests to run instead.", "--prompts")] = None,
-    device: Annotated[str, _option("auto, cpu, cuda, cuda:1, mps. Default: auto", "--device")] = "auto",
+    device: Annotated[str, _option("auto, cpu, cuda, cuda:1. Default: auto", "--device")] = "auto",
     debug: Annotated[bool, _option("Show the traceback of an error.", "--debug")] = False,
 ) -> None:
     """Measure on dense runs what magcache, teacache and static schedules need to know of a model."""

@@ -103,8 +103,8 @@ def generate(
         bool, _option("Accept the licence of the weights; see `videoinfer models`.", "--accept-licence")
     ] = False,
     offline: Annotated[bool, _option("Download nothing.", "--offline")] = False,
-    device: Annotated[str, _option("auto, cpu, cuda, cuda:1, mps. Default: auto", "--device")] = "auto",
-    dtype: Annotated[str, _option("auto, bfloat16, float16, float32. Default: auto", "--dtype")] = "auto",
+    device: Annotated[str, _option("auto, cpu, cuda, cuda:1. Default: auto", "--device")] = "auto",
+    dtype: Annotated[str, _option("auto, bfloat16, float32. Default: auto", "--dtype")] = "auto",
     as_json: Annotated[bool, _option("Print one JSON object on stdout and no progress.", "--json")] = False,
     debug: Annotated[bool, _option("Show the traceback of an error.", "--debug")] = False,
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
+from ..regular_file import expanded
 from ..request import GenerationRequest
 from .media_kind import media_kind
 from .preflight import output_place
@@ -137,4 +138,4 @@ def _set_references(data: dict[str, Any], flags: Flags) -> None:
 
 def _reference(kind: str, path: Path) -> dict[str, Any]:
     # Absolute, so that the sidecar repeats the run from any folder.
-    return {"kind": kind, "path": str(path.expanduser().absolute())}
+    return {"kind": kind, "path": str(expanded(path).absolute())}

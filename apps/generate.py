@@ -2,13 +2,13 @@
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from ..errors import Cancelled, GenerationError, MediaError
 from ..licence import Licence, ensure_accepted, licence_for
+from ..regular_file import expanded
 from ..request import GenerationRequest
 from .interrupt import interruptible
 from .preflight import check_output
@@ -96,7 +96,7 @@ def settle_licence(model: str, accept: bool, console: Console, may_ask: bool) ->
     """Asks for the licence of a model before the engine looks at it, when somebody is at the terminal to answer."""
     if model == "demo":
         return
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     licence = licence_for(model, folder if folder.is_dir() else None)
     if licence is None:
         return

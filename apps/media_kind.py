@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import RequestError
+from ..regular_file import expanded, open_regular
 
 Kind = Literal["image", "video", "audio"]
 
@@ -41,7 +42,7 @@ def media_kind(path: Path) -> Kind:
     if "://" in str(path) or str(path).startswith(("http:/", "https:/")):
         raise RequestError(f"the reference {path} is an address; download it first and give the file.")
     try:
-        with path.open("rb") as file:
+        with open_regular(expanded(path)) as file:
             start = file.read(16)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import RequestError
+from ..regular_file import expanded
 from ..request import Output
 
 MIB = 2**20
@@ -17,7 +18,7 @@ def output_place(text: str) -> dict[str, Path]:
     """What `-o` means: a file when it ends in .mp4 (and is no folder), else a folder. Keys of `Output`."""
     if not text.strip() or "\0" in text:
         raise RequestError(f"the output {text!r} is no file or folder name.")
-    path = Path(text).expanduser()
+    path = expanded(text)
     suffix = path.suffix.lower()
     if path.is_dir() or suffix != ".mp4":
         if suffix in _OTHER_VIDEO and not path.is_dir():

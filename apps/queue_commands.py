@@ -85,7 +85,7 @@ def batch(
     accept_licence: Annotated[bool, _option("Accept the licence of the weights.", "--accept-licence")] = False,
     offline: Annotated[bool, _option("Download nothing.", "--offline")] = False,
     device: Annotated[str, _option(DEVICE_HELP, "--device")] = "auto",
-    dtype: Annotated[str, _option("auto, bfloat16, float16, float32. Default: auto", "--dtype")] = "auto",
+    dtype: Annotated[str, _option("auto, bfloat16, float32. Default: auto", "--dtype")] = "auto",
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -1,6 +1,7 @@
 """From a model's name to a whole folder on disk: the embedded model, a local folder, or a download from the hub."""
 
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from .errors import ModelError
 from .licence import ensure_accepted, licence_for
+from .regular_file import expanded, is_utf8
 from .weights import GIB, check_files, check_fits, estimate_memory, free_memory
 
 __all__ = ["ModelSource", "check_files", "check_fits", "estimate_memory", "free_memory", "resolve_model"]
@@ -54,11 +56,13 @@ def resolve_model(
     Raises:
         ModelError: no such model, no connection, not enough disk, an incomplete folder, a licence not accepted.
     """
+    if not is_utf8(name):
+        raise ModelError(f"the model {os.fsencode(name)!r} is not UTF-8, which the sidecar of a clip needs; rename it.")
     if name == EMBEDDED:
         folder = Path(__file__).parent / "demo" / "weights"
         if not folder.is_dir():
             raise ModelError(f"the embedded model is not installed: {folder} is missing. Install videoinfer again.")
-    elif (local := Path(name).expanduser()).exists() or not _HUB_ID.fullmatch(name):
+    elif (local := expanded(name)).exists() or not _HUB_ID.fullmatch(name):
         folder = _local_folder(local, name)
     else:
         if licence := licence_for(name):
@@ -89,7 +93,7 @@ def _download(
 
     # `*` of these patterns also matches the slash: a component's subfolder comes whole.
     wanted = None if components is None else [*ROOT_FILES, *(f"{component}/*" for component in components)]
-    place = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
+    place = expanded(cache_dir or constants.HF_HUB_CACHE)
     try:
         if not offline:
             try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
+from ..regular_file import expanded
 from ..request import GenerationRequest, Reference
 
 MAX_LINE = 1 << 20  # bytes; a request is a few hundred
@@ -101,7 +102,7 @@ def _request(raw: bytes, base: Path, defaults: Mapping[str, Any]) -> GenerationR
 
 
 def _placed(path: Path, base: Path) -> Path:
-    path = path.expanduser()
+    path = expanded(path)
     return path if path.is_absolute() else (base / path).absolute()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ..errors import MediaError
+from ..regular_file import open_regular
 
 Fit = Literal["cover", "contain", "stretch"]
 FITS: tuple[Fit, ...] = ("cover", "contain", "stretch")
@@ -16,7 +17,7 @@ MAX_PIXELS = 100_000_000
 def check_readable(path: Path, what: str) -> None:
     """Raises MediaError when `path` is missing, a folder, empty or not readable. `what` is the word for the user."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if not file.read(1):
                 raise MediaError(f"{path} is empty: expected {what}")
     except FileNotFoundError as error:

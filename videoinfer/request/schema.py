@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,10 +11,12 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from ..cache_policies import normalise
 from ..errors import RequestError
+from ..regular_file import is_utf8, open_regular
 from .base import Schema
 
 Workflow = Literal["t2va", "fl2va", "ref2va"]
 MAX_SIDE = 65536
+MAX_NAME = 255 - len(".latents.safetensors.part")  # bytes; file systems take 255
 
 
 def _clean(text: str) -> str:
@@ -55,6 +58,18 @@ def _parse_id(value: str) -> str:
     return value
 
 
+def _utf8_path(path: Path) -> Path:
+    if not is_utf8(path):
+        raise ValueError(f"{os.fsencode(path)!r} is not UTF-8, which the sidecar of a clip needs; rename it")
+    return path
+
+
+def _short_name(path: Path) -> Path:
+    if (length := len(os.fsencode(path.name))) > MAX_NAME:
+        raise ValueError(f"the name of {length} bytes is too long; use at most {MAX_NAME}: its parts get longer ones")
+    return path
+
+
 def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
@@ -67,6 +82,7 @@ def _parse_cache(setting: str | None) -> str | None:
 
 Text = Annotated[str, AfterValidator(_clean)]
 Prompt = Annotated[Text, AfterValidator(_not_blank)]
+NamedFile = Annotated[Path, AfterValidator(_utf8_path)]
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
@@ -74,13 +90,13 @@ class Reference(Schema):
     """A file that the model looks at. `fit` says how a picture of another ratio is put on the canvas."""
 
     kind: Literal["image", "video", "audio", "first_frame", "last_frame"]
-    path: Path
+    path: NamedFile
     fit: Literal["cover", "contain", "stretch"] = "cover"
 
     def digest(self) -> str:
         """sha256 of the file's content, in hex. RequestError when it cannot be read."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -106,8 +122,8 @@ class Output(Schema):
     Beside it, if asked for: PNG `frames`, a `gif`, and the `latents` that the decoders made the clip of.
     """
 
-    folder: Path = Path("out")
-    path: Path | None = None
+    folder: NamedFile = Path("out")
+    path: Annotated[NamedFile, AfterValidator(_short_name)] | None = None
     crf: Annotated[int, Field(ge=0, le=51)] = 18
     frames: bool = False
     gif: bool = False
