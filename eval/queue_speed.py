@@ -1,9 +1,12 @@
 """Videos per hour of the queue: two instances against one, and against two bare engine loops without a queue.
 
-    python -P -m videoinfer.eval.queue_speed [--model demo] [--prompts 64] [--steps 8] [--rounds 1]
+    python -P -m videoinfer.eval.queue_speed [--model demo] [--prompts 64] [--steps 8] [--rounds 1] [--options]
 
 Every side makes the same clips with one thread per instance, on cores of its own. A queue's time runs from when its
 first worker is ready to the end of the last clip; a bare loop's from its first request on.
+
+With --options instead, on one instance: encoding as a phase of its own, and decoding beside the next loop, against
+neither.
 """
 
 import argparse
@@ -14,11 +17,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..demo.suite import make_cases
+from .real_batch import batch_command, run_batch, write_lines
 
+COUNTS: dict[str, tuple[Any, ...]] = {"one": (1,), "two": (2,)}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "one-phase": (1, "--one-phase", "--no-overlap"),
+    "two-phase": (1, "--two-phase", "--no-overlap"),
+    "overlap": (1, "--one-phase", "--overlap"),
+}
 LOOP = """
 import sys, time, json
 from videoinfer.placement.affinity import bind
@@ -37,21 +50,7 @@ with VideoEngine.from_pretrained(model, device="cpu") as engine:
 
 def through_queue(file: Path, model: str, steps: int, instances: int, folder: Path, *more: str) -> float:
     """Videos per hour."""
-    command = [sys.executable, "-P", "-m", "videoinfer.apps.cli", "batch", str(file), "-m", model, "-o", str(folder)]
-    command += [
-        "--steps",
-        str(steps),
-        "--instances",
-        str(instances),
-        "--threads",
-        "1",
-        "--device",
-        "cpu",
-        "--json",
-        *more,
-    ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)["run"]["videos_per_hour"]
+    return run_batch(batch_command(file, folder, model, steps, instances, *more))["run"]["videos_per_hour"]
 
 
 def bare_loops(lines: list[tuple[int, str]], model: str, steps: int, loops: int, folder: Path) -> float:
@@ -71,26 +70,30 @@ def bare_loops(lines: list[tuple[int, str]], model: str, steps: int, loops: int,
     return len(lines) / (max(end for _, end in spans) - min(begin for begin, _ in spans)) * 3600.0
 
 
-def measure(model: str, count: int, steps: int, rounds: int) -> dict[str, Any]:
+def measure(model: str, count: int, steps: int, rounds: int, options: bool) -> dict[str, Any]:
+    """Medians over the rounds. `options`: the queue's own choices on one instance, not the number of instances."""
     with tempfile.TemporaryDirectory() as folder:
         cases = make_cases("t2va", count, Path(folder))
     lines = [(case.request.seed, case.request.prompt_text) for case in cases]
-    rates: dict[str, list[float]] = {"one": [], "two": [], "bare two": []}
-    for _ in range(rounds):
+    rates: dict[str, list[float]] = defaultdict(list)
+    for number in range(rounds):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            file = folder / "jobs.jsonl"
-            file.write_text("".join(json.dumps({"prompt": p, "seed": s}) + "\n" for s, p in lines), encoding="utf-8")
-            rates["two"].append(through_queue(file, model, steps, 2, folder / "two"))
-            rates["bare two"].append(bare_loops(lines, model, steps, 2, folder / "bare"))
-            rates["one"].append(through_queue(file, model, steps, 1, folder / "one"))
+            file = write_lines(folder / "jobs.jsonl", [{"prompt": p, "seed": s} for s, p in lines])
+            sides: dict[str, Callable[[], float]] = {}
+            for side, (instances, *more) in (OPTIONS if options else COUNTS).items():
+                sides[side] = partial(through_queue, file, model, steps, instances, folder / side, *more)
+            if not options:
+                sides["bare two"] = partial(bare_loops, lines, model, steps, 2, folder / "bare")
+            for side in list(sides)[:: 1 if number % 2 else -1]:
+                rates[side].append(sides[side]())
     median = {name: statistics.median(values) for name, values in rates.items()}
+    pairs = (("two-phase", "one-phase"), ("overlap", "one-phase")) if options else (("two", "one"), ("two", "bare two"))
     return {
         "clips": count,
         "steps": steps,
         "videos_per_hour": {name: round(value, 1) for name, value in median.items()},
-        "two / one": round(median["two"] / median["one"], 3),
-        "two / bare two": round(median["two"] / median["bare two"], 3),
+        **{f"{one} / {other}": round(median[one] / median[other], 3) for one, other in pairs},
         "at": time.strftime("%Y-%m-%d"),
     }
 
@@ -101,8 +104,9 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--options", action="store_true", help="compare two-phase and overlap with neither")
     given = parser.parse_args()
-    print(json.dumps(measure(given.model, given.prompts, given.steps, given.rounds)))
+    print(json.dumps(measure(given.model, given.prompts, given.steps, given.rounds, given.options)))
 
 
 if __name__ == "__main__":
