@@ -24,6 +24,7 @@ import psutil
 
 from ..jobs import JobQueue, State, open_journal
 from ..media import probe_mp4
+from ..media.publish import PART
 from .chaos_queues import engine_queue, stub_queue
 
 
@@ -74,7 +75,7 @@ class Chaos:
         """As a crash leaves it: a part file with rubbish in it."""
         waiting = self.queue().jobs(State.QUEUED)
         if waiting:
-            (self.folder / f"{self.draw.choice(waiting).name}.mp4.part").write_bytes(b"rubbish")
+            (self.folder / f"{self.draw.choice(waiting).name}.mp4{PART}").write_bytes(b"rubbish")
 
     def hide_picture(self) -> None:
         """A reference disappears while runs go on, and comes back."""

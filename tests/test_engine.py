@@ -1,5 +1,6 @@
 """The engine from a request to files, and everything that may go wrong on the way."""
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 
 import videoinfer.model
 from videoinfer.engine import VideoEngine
-from videoinfer.errors import Cancelled, GenerationError, MediaError, ModelError
+from videoinfer.errors import Cancelled, GenerationError, MediaError, ModelError, RequestError
 from videoinfer.generation import digest
 from videoinfer.latents_file import read_latents
 from videoinfer.media import probe_mp4
@@ -132,8 +133,8 @@ def test_a_run_that_ends_early_leaves_no_file_and_no_trace(tiny_engine: VideoEng
             raise RuntimeError("the callback is broken")
         cancel.set()
 
-    wanted = {"cancel": Cancelled, "interrupt": KeyboardInterrupt, "error": GenerationError}[how]
-    with pytest.raises(wanted):
+    wanted = {"cancel": Cancelled, "interrupt": KeyboardInterrupt, "error": RuntimeError}[how]
+    with pytest.raises(wanted):  # what the caller's own function raises comes out as it is
         tiny_engine.generate(request(tmp_path), on_step=on_step, cancel=cancel)
     assert seen == [1]  # the second step never ran
     assert list(tmp_path.iterdir()) == []
@@ -189,6 +190,76 @@ def test_existing_files_are_refused_before_any_work(tiny_engine: VideoEngine, tm
         tiny_engine.generate(request(tmp_path, output=output), on_stage=stages.append)
     assert stages == []
     assert (tmp_path / existing).read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_files_of_the_user_that_look_like_ours_are_not_touched(tiny_engine: VideoEngine, tmp_path: Path) -> None:
+    """Browsers, too, call what they have not finished `.part`."""
+    mine = [tmp_path / f"clip.{name}.part" for name in ("mp4", "json", "gif", "latents.safetensors")]
+    mine.append(tmp_path / "clip_frames.part" / "a.png")
+    mine[-1].parent.mkdir()
+    for path in mine:
+        path.write_text("mine")
+    output = {"path": tmp_path / "clip.mp4", "gif": True, "frames": True, "latents": True}
+    tiny_engine.generate(request(tmp_path, steps=1, output=output))
+    assert [path.read_text() for path in mine] == ["mine"] * 5
+    assert not list(tmp_path.glob("*.videoinfer.part"))
+
+
+@pytest.mark.parametrize("how", ["published", "being written"])
+def test_a_name_that_another_process_took_meanwhile_gives_way(
+    tiny_engine: VideoEngine, tmp_path: Path, how: str
+) -> None:
+    one = request(tmp_path, steps=1, id="clip")
+    part = (tmp_path / "clip.mp4.videoinfer.part").open("w") if how == "being written" else None
+
+    def take(stage: str) -> None:
+        if stage == "write":
+            if part is None:
+                (tmp_path / "clip.mp4").write_text("theirs")
+            else:
+                fcntl.flock(part, fcntl.LOCK_EX)
+
+    result = tiny_engine.generate(one, on_stage=take)
+    assert result.path == tmp_path / "clip-2.mp4"
+    assert result.sidecar_path == tmp_path / "clip-2.json"
+    assert probe_mp4(result.path)["frames"] == 124
+    if part is None:
+        assert (tmp_path / "clip.mp4").read_text() == "theirs"
+    named = request(tmp_path, steps=1, output={"path": tmp_path / "clip.mp4"})
+    with pytest.raises(MediaError, match=r"clip\.mp4"):  # a name that the user gave is kept
+        tiny_engine.generate(named)
+    if part is not None:
+        part.close()
+
+
+@pytest.mark.parametrize("change", [{"prompt": "a blue square"}, {"size": "128x128"}, {"num_frames": 141}])
+def test_a_conditioning_of_another_request_is_refused(tiny_engine: VideoEngine, tmp_path: Path, change: Any) -> None:
+    conditioning = tiny_engine.encode(tiny_engine.resolve(request(tmp_path)))
+    with pytest.raises(ModelError, match="conditioning was made for"):
+        tiny_engine.denoise(conditioning, tiny_engine.resolve(request(tmp_path, **change)))
+    tiny_engine.denoise(conditioning, tiny_engine.resolve(request(tmp_path, steps=1, seed=3)))
+
+
+def test_a_broken_reference_is_found_before_any_weights_are_read(tiny_h3_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nrubbish")
+    references = ({"kind": "image", "path": tmp_path / "a.png"},)
+    with VideoEngine.from_pretrained(tiny_h3_folder) as engine:
+        with pytest.raises(MediaError, match=r"a\.png"):
+            engine.generate(request(tmp_path, references=references))
+        assert engine.model._components == {}
+
+
+def test_what_is_no_request_and_no_model_is_named(tiny_engine: VideoEngine) -> None:
+    with pytest.raises(RequestError, match="dict is no request"):
+        tiny_engine.generate({"prompt": "a"})  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="None is neither a name nor a folder"):
+        VideoEngine.from_pretrained(None)  # type: ignore[arg-type]
+
+
+def test_a_dtype_of_torch_is_taken(tiny_h3_folder: Path) -> None:
+    with VideoEngine.from_pretrained(tiny_h3_folder, dtype=torch.bfloat16) as engine:
+        assert engine.model.dtype is torch.bfloat16
 
 
 def test_a_sidecar_that_cannot_be_written_leaves_the_clip(

@@ -87,7 +87,7 @@ def test_a_job_with_latents_is_another_job_and_its_parts_are_cleared_away(tmp_pa
     assert job_id(plain, "c") != job_id(kept, "c")
     # The id that a queue from before latents could be asked for holds.
     assert job_id(plain, "c") == "6720ee3bd1bb9013"
-    part = tmp_path / "a.b.latents.safetensors.part"
+    part = tmp_path / "a.b.latents.safetensors.videoinfer.part"
     part.touch()
     assert remove_parts(tmp_path, {"a"}) == 0
     assert remove_parts(tmp_path, {"a.b"}) == 1 and not part.exists()

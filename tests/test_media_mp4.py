@@ -187,7 +187,7 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path):
 
 def test_the_folder_is_made_and_an_old_part_taken_over(tmp_path):
     (tmp_path / "new").mkdir()
-    (tmp_path / "new" / "a.mp4.part").write_bytes(b"x" * 100_000)
+    (tmp_path / "new" / "a.mp4.videoinfer.part").write_bytes(b"x" * 100_000)
     write_mp4(tmp_path / "new" / "a.mp4", clip(3), 24)
     write_mp4(tmp_path / "new" / "er" / "b.MP4", clip(3), 24)
     assert sorted(os.listdir(tmp_path / "new")) == ["a.mp4", "er"]

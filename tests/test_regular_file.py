@@ -82,8 +82,8 @@ def test_a_name_that_no_sidecar_can_hold_is_refused_before_any_work(build):
 
 
 def test_a_name_that_leaves_no_room_for_its_part_file_is_refused_before_any_work(tmp_path):
-    longest = Output(path=tmp_path / f"{'ü' * 113}.mp4")
-    assert len(os.fsencode(longest.path.name)) == 230
-    longest.path.with_suffix(".latents.safetensors.part").touch()
-    with pytest.raises(RequestError, match="name of 231 bytes is too long; use at most 230"):
-        Output(path=tmp_path / f"{'ü' * 113}a.mp4")
+    longest = Output(path=tmp_path / f"{'ü' * 107}a.mp4")
+    assert len(os.fsencode(longest.path.name)) == 219
+    longest.path.with_suffix(".latents.safetensors.videoinfer.part").touch()
+    with pytest.raises(RequestError, match="name of 220 bytes is too long; use at most 219"):
+        Output(path=tmp_path / f"{'ü' * 107}aa.mp4")

@@ -287,3 +287,16 @@ def test_targets_never_name_an_existing_file(tmp_path):
     (tmp_path / "a-2.json").touch()
     assert output.target("a") == tmp_path / "a-3.mp4"
     assert Output(path=tmp_path / "a.mp4").target("a") == tmp_path / "a.mp4"
+
+
+@pytest.mark.parametrize("field", ["seed", "steps", "num_frames", "duration", "guidance", "shift"])
+def test_a_truth_value_is_no_number(field):
+    with pytest.raises(RequestError, match=f"{field}: true is no number"):
+        GenerationRequest(prompt="a", **{field: True})
+
+
+def test_a_home_is_expanded_in_every_path_of_a_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Output(folder="~/a", path="~/a/b.mp4").folder == tmp_path / "a"
+    assert Output(folder="~/a", path="~/a/b.mp4").path == tmp_path / "a" / "b.mp4"
+    assert Reference(kind="image", path="~/c.png").path == tmp_path / "c.png"

@@ -27,8 +27,9 @@ def select_device(name: str) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
-def select_dtype(name: DType | str, device: torch.device) -> torch.dtype:
+def select_dtype(name: DType | str | torch.dtype, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 on a GPU and float32 on a CPU, where bfloat16 is slow."""
+    name = str(name).removeprefix("torch.")
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in ("float32", "bfloat16"):

@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import torch
+
 from . import stages
 from .conditioning import Conditioning
 from .denoise import CancelEvent, OnStep
 from .device import DType, select_device, select_dtype
-from .errors import GenerationError, ModelError
+from .errors import GenerationError, ModelError, RequestError
 from .families import Stage
 from .generation import Generation
 from .media import load_image
@@ -37,10 +39,10 @@ class VideoEngine:
     @classmethod
     def from_pretrained(
         cls,
-        model: str = "demo",
+        model: str | Path = "demo",
         *,
         device: str = "auto",
-        dtype: DType = "auto",
+        dtype: DType | torch.dtype = "auto",
         accept_licence: bool = False,
         offline: bool = False,
         cache_dir: str | Path | None = None,
@@ -51,9 +53,11 @@ class VideoEngine:
         device: auto (a GPU when there is one), cpu, cuda, cuda:1, ...; dtype: auto (bfloat16 on a GPU, else float32).
         Raises ModelError: no such model, not supported, incomplete, licence not accepted, no such device.
         """
+        if not isinstance(model, str | Path):
+            raise ModelError(f"the model {model!r} is neither a name nor a folder: use demo, a folder, or a hub id.")
         place = select_device(device)
         options = {"accept_licence": accept_licence, "offline": offline, "cache_dir": cache_dir, "revision": revision}
-        return cls(Model(model, place, select_dtype(dtype, place), **options))
+        return cls(Model(str(model), place, select_dtype(dtype, place), **options))
 
     @property
     def grid(self) -> Grid:
@@ -62,6 +66,8 @@ class VideoEngine:
 
     def resolve(self, request: GenerationRequest, *, strict: bool = False) -> ResolvedRequest:
         """The request on this model's grid; the canvas of a keyframed request follows its first picture."""
+        if not isinstance(request, GenerationRequest):
+            raise RequestError(f"a {type(request).__name__} is no request: give a GenerationRequest.")
         keyframe_size = None
         if request.workflow == "fl2va" and request.size is None and request.aspect_ratio is None:
             first = min(request.references, key=lambda reference: reference.kind)  # first_frame before last_frame
@@ -82,9 +88,13 @@ class VideoEngine:
     ) -> Latents:
         """Run the loop over sigmas. `on_step(step from 1, total, sigma)` after each step.
 
-        Raises Cancelled before the first step after `cancel` is set, GenerationError when the result is not finite.
+        Raises Cancelled before the first step after `cancel` is set, ModelError for a conditioning of another prompt,
+        reference, canvas or model, GenerationError when the result is not finite.
         """
         with self._exclusive():
+            if conditioning.key != self.conditioning_key(resolved):
+                conditioning.check_matches(resolved)  # says what differs where it can
+                raise ModelError("the conditioning was made for another prompt, reference or model: encode again.")
             return stages.denoise(self.model, conditioning, resolved, on_step, cancel)
 
     def decode(self, latents: Latents) -> Clip:

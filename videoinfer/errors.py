@@ -29,6 +29,10 @@ class DiskFull(MediaError):
     """An output file cannot be written, because there is no room for it."""
 
 
+class NameTaken(MediaError):
+    """An output file of that name exists, or another process is writing it."""
+
+
 class CacheWarning(UserWarning):
     """A step cache did not do what it is there for."""
 

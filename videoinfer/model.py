@@ -79,6 +79,10 @@ class Model:
                 self._used[stage] |= {spec.load_id for spec in specs.values()}
             return self._pipelines[workflow, stage]
 
+    def outline(self, workflow: str, stage: Stage) -> Any:
+        """The pipeline of a stage for its configuration alone, no component loaded."""
+        return self._build(workflow, stage, self.source(workflow).folder)
+
     def _build(self, workflow: str, stage: Stage, folder: Path) -> Any:
         pipeline: Any = self.family.stage_pipeline(workflow, stage, folder)
         for block in pipeline._blocks.sub_blocks.values():  # `.blocks` is a copy

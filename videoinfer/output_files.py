@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .errors import MediaError
+from .errors import MediaError, NameTaken
 from .latents_file import write_latents
 from .media import write_frames, write_gif, write_json, write_mp4
 from .media.publish import write_error
@@ -19,8 +19,13 @@ class ClipFiles:
     for `output.latents` `<name>.latents.safetensors`."""
 
     def __init__(self, request: GenerationRequest) -> None:
-        self._output = request.output
-        self.mp4 = request.output.target(request.request_id)
+        self._request, self._output = request, request.output
+        self._taken: set[Path] = set()
+        self._choose()
+
+    def _choose(self) -> None:
+        request = self._request
+        self.mp4 = request.output.target(request.request_id, self._taken)
         self.sidecar = self.mp4.with_suffix(".json")
         self.frames = self.mp4.with_name(f"{self.mp4.stem}_frames") if request.output.frames else None
         self.gif = self.mp4.with_suffix(".gif") if request.output.gif else None
@@ -41,7 +46,20 @@ class ClipFiles:
             raise write_error(self.mp4, error) from error
 
     def write_clip(self, clip: Clip, record: dict[str, Any]) -> None:
-        """The mp4; the request and the model go into its metadata, so that a clip alone tells how it was made."""
+        """The mp4; the request and the model go into its metadata, so that a clip alone tells how it was made.
+
+        A name that was chosen here, and that another process took meanwhile, gives way to the next one.
+        """
+        while True:
+            try:
+                return self._write_mp4(clip, record)
+            except NameTaken:
+                if self._output.path is not None:
+                    raise
+                self._taken.add(self.mp4)
+                self._choose()
+
+    def _write_mp4(self, clip: Clip, record: dict[str, Any]) -> None:
         samples = round(len(clip.frames) / clip.fps * clip.sample_rate)  # audio latents round up to more than the video
         write_mp4(
             self.mp4,

@@ -26,8 +26,9 @@ def key_of(model: Model, resolved: ResolvedRequest) -> str:
 def encode(model: Model, resolved: ResolvedRequest) -> Conditioning:
     """Run the text and reference encoders."""
     key = key_of(model, resolved)
+    # The references are read before the weights: what is wrong with them is then said at once.
+    inputs = model.family.encode_inputs(resolved, model.outline(resolved.workflow, "encode"))
     pipeline = model.stage(resolved.workflow, "encode")
-    inputs = model.family.encode_inputs(resolved, pipeline)
     return model.family.conditioning(model.run(pipeline, "encode", inputs), resolved, key)
 
 

@@ -26,6 +26,7 @@ class StepObserver(ModularPipelineBlocks):
         super().__init__()
         self.cancel = cancel
         self.sigmas: list[float] = []
+        self.failure: Exception | None = None  # of the caller's own function
 
     @property
     def description(self) -> str:
@@ -54,7 +55,11 @@ class StepReport(ModularPipelineBlocks):
 
     def __call__(self, components: Any, block_state: Any, i: int, t: Any) -> tuple[Any, Any]:
         sigmas = self.observer.sigmas
-        self.on_step(i + 1, len(sigmas) - 1, sigmas[i])
+        try:
+            self.on_step(i + 1, len(sigmas) - 1, sigmas[i])
+        except Exception as error:
+            self.observer.failure = error
+            raise
         return components, block_state
 
 
@@ -62,7 +67,9 @@ class StepReport(ModularPipelineBlocks):
 def observed(
     loop: LoopSequentialPipelineBlocks, on_step: OnStep | None = None, cancel: CancelEvent | None = None
 ) -> Iterator[StepObserver]:
-    """Inserts the observer at index 0 of the loop (and the report at its end), and takes them out in every outcome."""
+    """Inserts the observer at index 0 of the loop (and the report at its end), and takes them out in every outcome.
+
+    What `on_step` raises comes out as it was raised."""
     if HEAD in loop.sub_blocks:
         raise RuntimeError("the denoise loop already has an observer: one run at a time per model")
     observer = StepObserver(cancel)
@@ -71,6 +78,10 @@ def observed(
         if on_step is not None:
             loop.sub_blocks[TAIL] = StepReport(observer, on_step)
         yield observer
+    except Exception as error:
+        if observer.failure is None or error is observer.failure:
+            raise
+        raise observer.failure from None  # as the caller raised it: it is no failure of the model
     finally:
         for name in (HEAD, TAIL):
             loop.sub_blocks.pop(name, None)

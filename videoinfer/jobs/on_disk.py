@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MediaError, VideoInferError
+from ..media.publish import PART
 from ..request import GenerationRequest
 from .queue import JobQueue
 from .rows import Job
@@ -114,11 +115,11 @@ def clear(place: ClipPlace, request: GenerationRequest) -> None:
 
 
 def remove_parts(folder: Path, names: set[str]) -> int:
-    """Remove the `.part` files of these clips that no living process writes. Returns how many."""
+    """Remove the part files of these clips that no living process writes. Returns how many."""
     count = 0
     endings = (".mp4", ".json", ".gif", "_frames", ".latents.safetensors")
-    ours = {f"{name}{ending}.part" for name in names for ending in endings}
-    for path in folder.glob("*.part"):
+    ours = {f"{name}{ending}{PART}" for name in names for ending in endings}
+    for path in folder.glob(f"*{PART}"):
         if path.name not in ours:
             continue
         if path.is_dir():

@@ -8,18 +8,18 @@ import imageio.v3 as imageio
 import numpy as np
 
 from ..errors import MediaError
-from .publish import published, refuse_existing, write_error
+from .publish import part_of, published, refuse_existing, write_error
 
 
 def write_frames(folder: str | Path, frames: Iterable[np.ndarray]) -> int:
     """Writes `frames` (uint8 (H, W, 3)) as `frame_00000.png`, ... into a new folder, and returns how many.
 
-    They are written into `<folder>.part`, which is renamed when complete and removed in every other outcome.
+    They are written into a part folder, which is renamed when complete and removed in every other outcome.
     Raises MediaError when `folder` exists, there is no frame, or the disk refuses.
     """
     folder = Path(folder)
     refuse_existing(folder)
-    part = folder.with_name(folder.name + ".part")
+    part = part_of(folder)
     count = 0
     try:
         try:

@@ -1,4 +1,4 @@
-"""How every output file reaches its name: written beside it as `.part`, synced, then linked, never over another."""
+"""How every output file reaches its name: written beside it as a part file, synced, then linked, never over another."""
 
 import errno
 import fcntl
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import DiskFull, MediaError
+from ..errors import DiskFull, MediaError, NameTaken
 
+PART = ".videoinfer.part"
 REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space or choose another folder",
     errno.EDQUOT: "your disk quota is used up: free some space or choose another folder",
@@ -28,20 +29,25 @@ def write_error(path: Path, error: OSError) -> MediaError:
     return kind(f"cannot write {path}: {reason}")
 
 
+def part_of(path: Path) -> Path:
+    """What `path` is called while it is written. Nobody else names files so: what a killed process left is removed."""
+    return path.with_name(path.name + PART)
+
+
 def refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
-        raise MediaError(f"{path} already exists, and nothing is overwritten: choose another name or remove it first")
+        raise NameTaken(f"{path} already exists, and nothing is overwritten: choose another name or remove it first")
 
 
 @contextmanager
 def published(path: Path) -> Iterator[Path]:
-    """Yields the `.part` path to write; publishes it as `path` when the body ends without an exception.
+    """Yields the part file to write; publishes it as `path` when the body ends without an exception.
 
-    The folder is made when it is missing. The `.part` is removed in every outcome, also after KeyboardInterrupt.
+    The folder is made when it is missing. It is removed in every outcome, also after KeyboardInterrupt.
     Raises MediaError when `path` exists (before the body, and again when it appeared meanwhile) or cannot be written.
     """
     refuse_existing(path)
-    part = path.with_name(path.name + ".part")
+    part = part_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(part):
@@ -60,7 +66,7 @@ def published(path: Path) -> Iterator[Path]:
 def _claimed(part: Path) -> Iterator[None]:
     """Creates `part` and holds a lock on it, so that two processes never write into one file.
 
-    Opened before the body so that a folder without write permission is met before anything expensive runs. A `.part`
+    Opened before the body so that a folder without write permission is met before anything expensive runs. A part file
     that a killed process left behind holds no lock and is taken over.
     """
     descriptor = os.open(part, os.O_CREAT | os.O_RDWR, 0o666)
@@ -68,7 +74,7 @@ def _claimed(part: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise MediaError(f"{part} is being written by another process: choose another name") from error
+            raise NameTaken(f"{part} is being written by another process: choose another name") from error
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
                 raise  # those four: a file system without locks, where the names alone must keep writers apart

@@ -4,19 +4,20 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from ..cache_policies import normalise
 from ..errors import RequestError
-from ..regular_file import is_utf8, open_regular
+from ..regular_file import expanded, is_utf8, open_regular
 from .base import Schema
 
 Workflow = Literal["t2va", "fl2va", "ref2va"]
 MAX_SIDE = 65536
-MAX_NAME = 255 - len(".latents.safetensors.part")  # bytes; file systems take 255
+MAX_NAME = 255 - len(".latents.safetensors.videoinfer.part")  # bytes; file systems take 255
 
 
 def _clean(text: str) -> str:
@@ -58,7 +59,8 @@ def _parse_id(value: str) -> str:
     return value
 
 
-def _utf8_path(path: Path) -> Path:
+def _named_file(path: Path) -> Path:
+    path = expanded(path)
     if not is_utf8(path):
         raise ValueError(f"{os.fsencode(path)!r} is not UTF-8, which the sidecar of a clip needs; rename it")
     return path
@@ -82,7 +84,7 @@ def _parse_cache(setting: str | None) -> str | None:
 
 Text = Annotated[str, AfterValidator(_clean)]
 Prompt = Annotated[Text, AfterValidator(_not_blank)]
-NamedFile = Annotated[Path, AfterValidator(_utf8_path)]
+NamedFile = Annotated[Path, AfterValidator(_named_file)]
 Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 
 
@@ -129,12 +131,13 @@ class Output(Schema):
     gif: bool = False
     latents: bool = False
 
-    def target(self, request_id: str) -> Path:
-        """The mp4 to write: `path`, or the first of `<id>.mp4`, `<id>-2.mp4`, ... in `folder` that does not exist."""
+    def target(self, request_id: str, taken: Collection[Path] = ()) -> Path:
+        """The mp4 to write: `path`, or the first of `<id>.mp4`, `<id>-2.mp4`, ... in `folder` that does not exist and
+        is not among `taken`."""
         if self.path is not None:
             return self.path
         candidate, number = self.folder / f"{request_id}.mp4", 1
-        while candidate.exists() or candidate.with_suffix(".json").exists():
+        while candidate in taken or candidate.exists() or candidate.with_suffix(".json").exists():
             number += 1
             candidate = self.folder / f"{request_id}-{number}.mp4"
         return candidate
@@ -172,6 +175,13 @@ class GenerationRequest(Schema):
         Literal["euler", "ab2"] | None, AfterValidator(lambda name: None if name == "euler" else name)
     ] = None
     output: Output = Output()
+
+    @field_validator("seed", "steps", "num_frames", "duration", "guidance", "shift", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any) -> Any:
+        if isinstance(value, bool):  # Python takes true for 1
+            raise ValueError(f"{str(value).lower()} is no number")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "GenerationRequest":
