@@ -5,7 +5,9 @@ Exit codes: 0 ok, 1 failed, 2 bad usage, 130 Ctrl-C.
 The commands are imported inside `main`, when it has taken Ctrl-C over.
 """
 
+import contextlib
 import json
+import os
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -27,6 +29,9 @@ def main(argv: list[str] | None = None) -> int:
     if argv is not None:
         return _run(argv)
     arguments = sys.argv[1:]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     with leaving_on_interrupt(_words(arguments, *INTERRUPTION), 1 if "--json" in arguments else 2):
         return _run(arguments)
 
@@ -77,8 +82,20 @@ def _show_usage(error: Any) -> None:
 def _fail(arguments: list[str], code: int, kind: str, message: str) -> int:
     if "--debug" in arguments:
         traceback.print_exc()
-    print(_words(arguments, kind, message), file=sys.stdout if "--json" in arguments else sys.stderr)
+    words = _words(arguments, kind, message)
+    for stream in (sys.stdout, sys.stderr) if "--json" in arguments else (sys.stderr,):
+        try:
+            print(words, file=stream, flush=True)
+            break
+        except OSError:
+            _silence(stream)
     return code
+
+
+def _silence(stream: Any) -> None:
+    """A stream that takes nothing any more must not fail again when the interpreter flushes it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _words(arguments: list[str], kind: str, message: str) -> str:

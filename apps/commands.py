@@ -1,17 +1,18 @@
 """The commands as typer sees them: `videoinfer generate` and `models`, and those of the queue."""
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
+from ..errors import GenerationError
 from .cache_commands import cache
-from .flags import Flags, build_request, read_run
+from .flags import Flags, build_request
 from .queue_commands import batch, jobs
 from .report import report
+from .reproduce import read_run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -104,12 +105,14 @@ def generate(
     ] = False,
     offline: Annotated[bool, _option("Download nothing.", "--offline")] = False,
     device: Annotated[str, _option("auto, cpu, cuda, cuda:1. Default: auto", "--device")] = "auto",
-    dtype: Annotated[str, _option("auto, bfloat16, float32. Default: auto", "--dtype")] = "auto",
+    dtype: Annotated[
+        str | None, _option("auto, bfloat16, float32. Default: that of the sidecar, else auto", "--dtype")
+    ] = None,
     as_json: Annotated[bool, _option("Print one JSON object on stdout and no progress.", "--json")] = False,
     debug: Annotated[bool, _option("Show the traceback of an error.", "--debug")] = False,
 ) -> None:
     """Make a clip with sound from a prompt, from a first and last picture, or from references."""
-    base, base_model = read_run(from_) if from_ is not None else (None, None)
+    made_before = read_run(from_) if from_ is not None else None
     flags = Flags(
         prompt=prompt,
         soundscape=soundscape,
@@ -135,21 +138,25 @@ def generate(
         gif=gif,
         latents=latents,
     )
-    request = build_request(flags, base)
+    request = build_request(flags, made_before.request if made_before else None)
     from . import generate as command
 
     made = command.run(
         request,
-        model or base_model or "demo",
+        model or (made_before.model if made_before else None) or "demo",
+        made_before=made_before,
         strict=strict,
         quiet=as_json,
         accept_licence=accept_licence,
         offline=offline,
         device=device,
-        dtype=dtype,
+        dtype=dtype or (made_before.dtype if made_before else None) or "auto",
     )
     # The path alone on stdout, so that a script can take it without parsing.
-    typer.echo(json.dumps(made) if as_json else os.fsencode(made["path"]))
+    try:
+        print(json.dumps(made) if as_json else made["path"], flush=True)
+    except OSError as error:
+        raise GenerationError(f"{made['path']} is complete, but standard output: {error.strerror}.") from error
 
 
 @app.command()

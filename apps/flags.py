@@ -43,24 +43,8 @@ class Flags:
     latents: bool | None = None
 
 
-def read_run(path: Path) -> tuple[dict[str, Any], str | None]:
-    """The request and the model's name in a sidecar (or in a file that holds a request alone).
-
-    Raises MediaError (no such file, no JSON object) and RequestError (no valid request in it).
-    """
-    from ..media.sidecar import read_sidecar
-
-    data = read_sidecar(path)
-    held = data.get("request", data)
-    request = GenerationRequest.model_validate(held).model_dump(mode="json", exclude_none=True)
-    model = data.get("model") if "request" in data else None
-    if isinstance(model, dict):
-        model = model.get("name")
-    return request, model if isinstance(model, str) else None
-
-
 def build_request(flags: Flags, base: dict[str, Any] | None = None) -> GenerationRequest:
-    """The request of `flags` over `base` (a valid request as `read_run` gives it). Raises RequestError."""
+    """The request of `flags` over `base` (a valid request as a sidecar holds it). Raises RequestError."""
     data = dict(base or {})
     before = dict(data)
     _set_prompt(data, flags)

@@ -6,13 +6,14 @@ from typing import Any
 
 from rich.console import Console
 
-from ..errors import Cancelled, GenerationError, MediaError
+from ..errors import Cancelled, GenerationError, MediaError, RequestError
 from ..licence import Licence, ensure_accepted, licence_for
 from ..regular_file import expanded
 from ..request import GenerationRequest
 from .interrupt import interruptible
 from .preflight import check_output
 from .progress import Report
+from .reproduce import Sidecar
 
 # Media that fail before this stage are the user's input; after it, the output could not be made.
 FIRST_HEAVY = "denoise"
@@ -35,11 +36,14 @@ def run(
     offline: bool = False,
     device: str = "auto",
     dtype: str = "auto",
+    made_before: Sidecar | None = None,
 ) -> dict[str, Any]:
     """Makes the clip and returns what `--json` prints.
 
     Raises the errors of videoinfer.errors, and KeyboardInterrupt when Ctrl-C ended the run.
     """
+    if expanded(model).is_dir() and model != "demo":
+        model = str(expanded(model).absolute())  # so that the sidecar repeats the run from any folder
     console = Console(stderr=True)
     report = Report(console, quiet)
     check_output(request.output)
@@ -59,6 +63,8 @@ def run(
             on_stage("load")
             options = {"device": device, "dtype": dtype, "accept_licence": accept_licence, "offline": offline}
             with open_engine(model, **options) as engine:
+                if made_before is not None:
+                    _compare(engine, request, made_before, strict, report)
                 result = engine.generate(
                     request, strict=strict, on_stage=on_stage, on_step=report.on_step, cancel=interrupt
                 )
@@ -69,6 +75,15 @@ def run(
                 raise GenerationError(str(error)) from error
             raise
     return describe(result, model)
+
+
+def _compare(engine: Any, request: GenerationRequest, before: Sidecar, strict: bool, report: Report) -> None:
+    """Tells what is not as it was when the sidecar's clip was made. With `strict`, RequestError."""
+    if differences := before.differences(engine.describe(request, strict=strict)):
+        text = f"the clip of the sidecar was made in another way: {'; '.join(differences)}"
+        if strict:
+            raise RequestError(f"{text}. Leave --strict out to make it all the same.")
+        report.note(f"{text}; this one can differ")
 
 
 def describe(result: Any, model: str) -> dict[str, Any]:

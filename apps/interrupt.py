@@ -101,6 +101,7 @@ def interruptible(told: Callable[[str], None]) -> Iterator[Interrupt]:
         yield interrupt
         return
     signal.signal(signal.SIGINT, handle)
+    terminated = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield interrupt
     except Exception as error:
@@ -109,6 +110,12 @@ def interruptible(told: Callable[[str], None]) -> Iterator[Interrupt]:
         raise
     finally:
         signal.signal(signal.SIGINT, _after_work(before))
+        signal.signal(signal.SIGTERM, terminated)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM ends the process too, but what was begun is removed on the way."""
+    raise SystemExit(128 + number)
 
 
 @contextmanager

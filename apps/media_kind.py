@@ -27,7 +27,7 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"FLV", "video"),
 )
 _RIFF: dict[bytes, Kind] = {b"WEBP": "image", b"WAVE": "audio", b"AVI ": "video"}
-_SUFFIX: dict[str, Kind] = {
+SUFFIXES: dict[str, Kind] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic"), "image"),
     **dict.fromkeys((".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv"), "video"),
     **dict.fromkeys((".wav", ".mp3", ".m4a", ".aac", ".flac", ".ogg", ".oga", ".opus", ".mka"), "audio"),
@@ -55,14 +55,14 @@ def media_kind(path: Path) -> Kind:
     if start[4:8] == b"ftyp":
         if start[8:12] in (b"avif", b"avis", b"heic", b"heix", b"mif1"):
             return "image"
-        return "audio" if start[8:11] == b"M4A" or _SUFFIX.get(suffix) == "audio" else "video"
-    if start[:4] in (b"OggS", b"\x1aE\xdf\xa3") and suffix in _SUFFIX:
-        return _SUFFIX[suffix]  # These containers hold clips and sounds alike.
+        return "audio" if start[8:11] == b"M4A" or SUFFIXES.get(suffix) == "audio" else "video"
+    if start[:4] in (b"OggS", b"\x1aE\xdf\xa3") and suffix in SUFFIXES:
+        return SUFFIXES[suffix]  # These containers hold clips and sounds alike.
     for magic, kind in _MAGIC:
         if start.startswith(magic):
             return kind
-    if suffix in _SUFFIX:
-        return _SUFFIX[suffix]
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
     raise RequestError(
         f"the reference {path} is of no known kind. Use a picture (png, jpg, webp, ...), a clip (mp4, mov, mkv, "
         "webm, ...) or a sound (wav, mp3, flac, ...)."

@@ -10,10 +10,12 @@ from .base import (
     compute,
     reuse,
 )
+from .cache_dit_setting import PREFIX as CACHE_DIT
 from .cache_dit_setting import CacheDitSetting
 from .names import POLICIES, make_policy, normalise
 
 __all__ = [
+    "CACHE_DIT",
     "POLICIES",
     "Action",
     "CacheDitSetting",

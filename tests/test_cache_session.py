@@ -400,7 +400,15 @@ def test_a_cache_that_cannot_serve_the_run_is_refused_before_it(bench, setting, 
     request = GenerationRequest(prompt="x", steps=STEPS, cache=setting)
     resolved = bench.engine.resolve(request)
     with pytest.raises(RequestError, match=message):
-        bench.engine.denoise(bench.conditioning, resolved)
+        bench.engine.denoise(bench.engine.encode(resolved), resolved)
+
+
+def test_a_cache_that_lacks_its_calibration_is_refused_before_anything_runs(bench, tmp_path):
+    begun: list[str] = []
+    request = GenerationRequest(prompt="x", steps=STEPS, cache="magcache", output={"folder": tmp_path})
+    with pytest.raises(RequestError, match="calibrate"):
+        bench.engine.generate(request, on_stage=begun.append)
+    assert begun == []
 
 
 @pytest.fixture(scope="module")

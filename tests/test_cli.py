@@ -31,6 +31,7 @@ class Engine:
         self.opened: list[tuple[str, dict]] = []
         self.requests = []
         self.closed = 0
+        self.made_with = {"model": {"name": "mine", "revision": "1"}, "dtype": "bfloat16", "threads": 2}
 
     def open(self, model: str, **options):
         self.opened.append((model, options))
@@ -46,6 +47,10 @@ class Engine:
         if stage in self.during:
             self.during[stage]()
 
+    def describe(self, request, *, strict=False):
+        references = [{"path": str(r.path), "sha256": r.digest()} for r in request.references]
+        return {"request": json.loads(request.model_dump_json()), "references": references} | self.made_with
+
     def generate(self, request, *, strict, on_stage, on_step, cancel):
         self.requests.append(request)
         adjustment = Adjustment("num_frames", 120, 124, "frames come as 17*n+5 at 24 fps")
@@ -58,9 +63,10 @@ class Engine:
                     raise Cancelled
                 on_step(step, 2, 0.5)
         path = request.output.target(request.request_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"clip")
         sidecar = path.with_suffix(".json")
-        sidecar.write_text(json.dumps({"request": json.loads(request.model_dump_json()), "model": {"name": "mine"}}))
+        sidecar.write_text(json.dumps(self.describe(request)))
         resolved = SimpleNamespace(
             request=request,
             workflow=request.workflow,
@@ -232,7 +238,7 @@ def test_ctrl_c_is_130_and_leaves_nothing(engine, capsys, stage, as_json):
     engine.during[stage] = press
     assert run("x", *["--json"] * as_json) == 130
     assert ("interrupted" in capsys.readouterr().out) == as_json
-    assert list(Path("out").iterdir()) == [] and engine.closed == 1
+    assert not Path("out").exists() and engine.closed == 1
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -332,7 +338,83 @@ def test_from_a_sidecar_repeats_the_run(engine, capsys):
     assert run("--from", sidecar, "-o", "again") == 0
     one, two = engine.requests
     assert two.content_hash() == one.content_hash() and two.output.crf == 30 and two.output.folder == Path("again")
-    assert engine.opened[1][0] == "mine"
+    assert engine.opened[1][0] == "mine" and engine.opened[1][1]["dtype"] == "bfloat16"
+    assert "another way" not in capsys.readouterr().err
+
+
+def test_from_a_sidecar_tells_what_is_another_now(engine, capsys):
+    image = write("first.png", PNG)
+    assert run("x", "--image", image) == 0
+    sidecar = capsys.readouterr().out.strip().replace(".mp4", ".json")
+    write("first.png", PNG + b"other")
+    engine.made_with |= {"model": {"name": "mine", "revision": "2"}, "threads": 1}
+    assert run("--from", sidecar) == 0
+    (note,) = [line for line in capsys.readouterr().err.splitlines() if "another way" in line]
+    assert "model revision was 1 and is 2; threads was 2 and is 1; the content of" in note and "dtype" not in note
+    assert run("--from", sidecar, "--strict") == 2
+    assert "another way" in capsys.readouterr().err and len(engine.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("model", 5), ("model", {"nam": "x"}), ("dtype", "float8"), ("dtype", 5), ("references", 5)]
+)
+def test_a_sidecar_that_says_nonsense_is_refused(engine, capsys, field, value):
+    write("a.json", json.dumps({"request": {"prompt": "x"}, field: value}).encode())
+    assert run("--from", "a.json") == 2
+    assert f"{field}" in capsys.readouterr().err and engine.requests == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_full_standard_output_is_told_and_the_clip_is_there(tmp_path, flags):
+    script = (
+        "import sys, types; from pathlib import Path; from videoinfer.apps import cli, generate as command\n"
+        "command.run = lambda *a, **k: {'path': 'clip.mp4'}\n"
+        "sys.exit(cli.main())"
+    )
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-P", "-c", script, "generate", "x", "-o", str(tmp_path / "clip.mp4"), *flags]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "clip.mp4 is complete, but standard output: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_a_closed_standard_error_hinders_nothing(tmp_path):
+    script = (
+        "import sys; from videoinfer.apps import cli, generate as command\n"
+        "from rich.console import Console\n"
+        "command.run = lambda *a, **k: (Console(stderr=True).print('note'), {'path': 'clip.mp4'})[1]\n"
+        "sys.exit(cli.main())"
+    )
+    line = f'exec "$0" -P -c "$1" generate x -o {tmp_path}/clip.mp4 2>&-'
+    done = subprocess.run(["sh", "-c", line, sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (0, "clip.mp4\n")
+
+
+def test_sigterm_removes_what_was_begun(tmp_path):
+    script = (
+        "import os, signal, sys\n"
+        "from videoinfer.apps.interrupt import interruptible\n"
+        "from videoinfer.media.publish import published\n"
+        "from pathlib import Path\n"
+        "with interruptible(print), published(Path(sys.argv[1])) as part:\n"
+        "    part.write_bytes(b'half')\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script, str(tmp_path / "clip.mp4")])
+    assert done.returncode == 143 and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["clip.mkv", "clip.mp3", "clip.png", "clip.webp"])
+def test_an_output_of_another_kind_is_refused(engine, capsys, name):
+    assert run("x", "-o", name) == 2
+    assert name in capsys.readouterr().err and not Path(name).exists()
+
+
+def test_a_refused_model_leaves_no_folder(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("x", "-m", "nope", "-o", "new/folder") == 2
+    assert os.listdir(tmp_path) == []
 
 
 def test_flags_override_a_sidecar(engine, capsys):

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -17,6 +17,7 @@ from .families import Stage
 from .generation import Generation
 from .media import load_image
 from .model import Model
+from .record import describe
 from .request import GenerationRequest, Grid, ResolvedRequest, resolve
 from .result import Clip, Latents, VideoResult
 from .run import OnStage
@@ -73,6 +74,10 @@ class VideoEngine:
             first = min(request.references, key=lambda reference: reference.kind)  # first_frame before last_frame
             keyframe_size = load_image(first.path).size
         return resolve(request, self.grid, strict=strict, keyframe_size=keyframe_size)
+
+    def describe(self, request: GenerationRequest, *, strict: bool = False) -> dict[str, Any]:
+        """What the sidecar of this request's clip says of the request, the model and the machine, before any work."""
+        return describe(self.model, self.resolve(request, strict=strict))
 
     def encode(self, resolved: ResolvedRequest) -> Conditioning:
         """Run the text and reference encoders."""

@@ -44,6 +44,7 @@ class Generation:
         self._on_step, self._cancel, self._writing = on_step, cancel, writing
         self.files = ClipFiles(resolved.request)
         self.files.check_absent()
+        stages.check_cache(model, resolved)
         self.run = Run(model.device, on_stage, cancel)
         self.record = describe(model, resolved)
         self.latents: Latents | None = None

@@ -108,6 +108,8 @@ class Model:
                 # The audio VAE keeps the spelling of its checkpoint; that is no concern of the user.
                 warnings.filterwarnings("ignore", message=".*weight_norm.*", category=FutureWarning)
                 pipeline.load_components(names=names, dtype=self.dtype)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ModelError(f"{', '.join(names)} of the model {self.name} cannot be built: {error}") from error
         finally:
             if bars:
                 transformers_logging.enable_progress_bar()

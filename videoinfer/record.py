@@ -21,6 +21,7 @@ def describe(model: Model, resolved: ResolvedRequest) -> dict[str, Any]:
     return {
         "videoinfer": version_of("videoinfer"),
         "request": resolved.request.model_dump(mode="json"),
+        "references": [{"path": str(ref.path), "sha256": ref.digest()} for ref in resolved.request.references],
         "actual": {
             "workflow": resolved.workflow,
             "width": resolved.width,

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from .cache_policies import CACHE_DIT, RunContext, make_policy
 from .calibration import NAME, Calibration
 from .conditioning import Conditioning, conditioning_key
 from .denoise import AdamsBashforth, AnySession, CancelEvent, OnStep, cached, make_session, multistep, observed
@@ -58,6 +59,20 @@ def denoise(
         latents = model.family.latents(model.run(pipeline, "denoise", inputs), resolved)
     _check_finite(latents)
     return latents if session is None else replace(latents, cache=session.report.to_json())
+
+
+def check_cache(model: Model, resolved: ResolvedRequest) -> None:
+    """RequestError when the request's step cache cannot serve a run of this length, known without any weights."""
+    setting = resolved.request.cache
+    if setting is None or setting.startswith(CACHE_DIT):
+        return
+    measured = Calibration.read(model.source(resolved.workflow).folder / NAME, model.name, must_exist=False)
+    entry = measured.entry(resolved.workflow, resolved.steps)
+    sigmas = tuple(1.0 - step / resolved.steps for step in range(resolved.steps + 1))  # of this number, if not these
+    try:
+        make_policy(setting).begin(RunContext(resolved.steps, {"video": sigmas}, calibration=entry or {}))
+    except ValueError as error:
+        raise RequestError(f"cache {setting}: {error}.") from error
 
 
 def _cache_session(model: Model, resolved: ResolvedRequest, pipeline: Any) -> AnySession | None:

@@ -67,6 +67,8 @@ def check_files(folder: Path, components: Sequence[str] | None = None) -> None:
         places.append(place)
         if (place / "config.json").is_file() and not _weight_files(place) and not any(place.glob("*.index.json")):
             problems.append(f"{name}/ has a config.json and no *.safetensors")
+        if _weight_files(place) and not (place / "config.json").is_file():
+            problems.append(f"{name}/config.json is missing")
     for place in (folder, *places):
         problems += [f"{path.relative_to(folder)} {reason}" for path, reason in _check_place(place)]
     if problems:

@@ -6,8 +6,7 @@ from typing import Any
 
 from diffusers.modular_pipelines.modular_pipeline import LoopSequentialPipelineBlocks
 
-from ..cache_policies import CacheDitSetting, make_policy
-from ..cache_policies.cache_dit_setting import PREFIX
+from ..cache_policies import CACHE_DIT, CacheDitSetting, make_policy
 from .cache_dit import CacheDitSession
 from .cache_session import CacheSession
 from .cache_step import CacheStep
@@ -27,7 +26,7 @@ def make_session(
 
     `calibration`: the entry of a calibration file for runs of this kind.
     """
-    if setting.startswith(PREFIX):
+    if setting.startswith(CACHE_DIT):
         return CacheDitSession(target, CacheDitSetting.parse(setting), sigmas)
     return CacheSession(target, make_policy(setting), sigmas, calibration=calibration)
 

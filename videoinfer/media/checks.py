@@ -17,7 +17,7 @@ def check_finite(name: str, values: Any) -> None:
         bad = int((~finite).sum())
         raise GenerationError(
             f"{name} holds NaN or Inf in {bad} of {finite.size if isinstance(finite, np.ndarray) else finite.numel()} "
-            "values: try another seed, or a wider dtype (float32 or bfloat16 instead of float16)"
+            "values: try another seed, or float32"
         )
 
 
@@ -43,5 +43,5 @@ def checked_frames(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     if count and brightest <= BLACK:
         raise GenerationError(
             f"all {count} frames are black (brightest value {brightest} of 255): the run diverged, or the model's "
-            "weights are damaged; try another seed, or a wider dtype"
+            "weights are damaged; try another seed, or float32"
         )
