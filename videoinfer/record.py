@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -43,6 +44,7 @@ def describe(model: Model, resolved: ResolvedRequest) -> dict[str, Any]:
     }
 
 
+@cache
 def version_of(package: str) -> str:
     """The version of a package; of this one also from a checkout that is not installed."""
     if package == "videoinfer":
